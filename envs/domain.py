@@ -1,0 +1,132 @@
+"""What a new world has to supply; everything else is shared."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from headway.envs.box import Box
+from headway.envs.rng import Rng
+from headway.envs.tools import Tool
+from headway.envs.world import Action, Draft, Knobs, LatentWorld, Step
+from headway.verifiers import KINDS, Kind
+
+Plan = Sequence[Step]
+Variant = Callable[[LatentWorld, Plan, Rng], "list[Action] | None"]
+
+
+@dataclass(frozen=True)
+class Template:
+    """One family of tasks.
+
+    Attributes:
+        name: Part of the task id.
+        draft: Writes a world.
+        held_out: True keeps the whole family out of the train split.
+    """
+
+    name: str
+    draft: Callable[[Draft], None]
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """Where a world keeps texts, so that rules can be moved into one (R3).
+
+    Attributes:
+        place: ``place(tables, title, text)`` returns the tables with the document in them and the
+            record name under which a reader has seen it.
+        read: The oracle's calls that show the document with that title.
+        phrase: How the instruction refers to it, with ``{title}``.
+        titles: Names that a document may have, per split.
+    """
+
+    place: Callable[[dict[str, Any], str, str], tuple[dict[str, Any], str]]
+    read: Callable[[str], tuple[Action, ...]]
+    phrase: Sequence[str]
+    titles: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A world: its state, its tools, its templates and what the contract needs to test it.
+
+    Attributes:
+        name: In CamelCase; the environment is ``headway/<name>-v<version>``.
+        version: Raised by anything that changes a task or a verdict.
+        tables: Names of the tables of the state.
+        tools: The tools, without ``submit`` and ``ask_user``, which every domain has.
+        templates: The families of tasks.
+        knobs: What difficulty 1 to 5 means here.
+        words: Word lists: split, name, words.
+        document: Where rules can be moved to.
+        undo: For tools whose effect can be taken back, the call that does it, from the result of
+            the call that made it.
+        voids: See :class:`headway.verifiers.Acceptance`.
+        guess: ``guess(box, rng)`` is a valid random call.
+        look: ``look(box)`` are the calls that read everything there is.
+        stray: ``stray(world, rng)`` are calls that damage something outside any footprint.
+        variants: Honest other ways to carry out a solution, by name; each returns the actions,
+            or None where it does not apply.
+        kinds: Check kinds, the shared ones by default.
+        max_obs_chars: Longest observation.
+    """
+
+    name: str
+    version: int
+    tables: tuple[str, ...]
+    tools: tuple[Tool, ...]
+    templates: tuple[Template, ...]
+    knobs: Mapping[int, Knobs]
+    words: Mapping[str, Mapping[str, Sequence[str]]]
+    document: Document
+    guess: Callable[[Box, Rng], Action]
+    look: Callable[[Box], Sequence[Action]]
+    stray: Callable[[LatentWorld, Rng], Sequence[Action]]
+    variants: Mapping[str, Variant]
+    undo: Mapping[str, Callable[[Any], Action]] = field(default_factory=dict)
+    voids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
+    max_obs_chars: int = 6000
+
+    @cached_property
+    def toolbox(self) -> Mapping[str, Tool]:
+        """The domain's own tools by name."""
+        return MappingProxyType({tool.name: tool for tool in self.tools})
+
+    def template_names(self, split: str) -> tuple[str, ...]:
+        """Templates that may occur in a split."""
+        return tuple(t.name for t in self.templates if split != "train" or not t.held_out)
+
+    def template(self, name: str) -> Template:
+        """The template with that name, which the caller has checked."""
+        return next(t for t in self.templates if t.name == name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Domain:
+        """A domain is a value: siblings share it."""
+        return self
+
+
+def load(where: str | Domain) -> Domain:
+    """The domain itself, or the one that ``"module:attribute"`` names.
+
+    Raises:
+        ValueError: ``where`` is neither.
+    """
+    if isinstance(where, Domain):
+        return where
+    module, _, attribute = where.partition(":") if isinstance(where, str) else ("", "", "")
+    if not (module and attribute):
+        raise ValueError(
+            f"domain must be a Domain or 'module:attribute', for example "
+            f"'headway.envs.domains.apps:APPS', got {where!r}"
+        )
+    found = getattr(importlib.import_module(module), attribute, None)
+    if not isinstance(found, Domain):
+        raise ValueError(f"domain {where!r} must name a Domain, found {found!r}")
+    return found

@@ -1,0 +1,50 @@
+"""Siblings: a whole stack copied in mid-episode, or put away and taken up again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+
+def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """A sibling of a whole stack: box, streams, counters, wrapper memory.
+
+    Both go on from the same state and neither sees what the other does.
+
+    Raises:
+        TypeError: Some part of the stack holds what cannot be copied.
+    """
+    try:
+        return copy.deepcopy(env)
+    except TypeError as error:
+        raise TypeError(f"env must be copyable in every layer, got {env}: {error}") from error
+
+
+def get_state(env: gym.Env[Any, Any]) -> list[Any]:
+    """The state of every layer that has one, outermost first, as plain data."""
+    return [layer.get_state() for layer in _layers(env)]
+
+
+def set_state(env: gym.Env[Any, Any], state: Sequence[Any]) -> None:
+    """Puts a stack of the same layers into a state that :func:`get_state` returned.
+
+    Raises:
+        ValueError: The stack has other layers than the one that was put away.
+    """
+    layers = list(_layers(env))
+    if len(layers) != len(state):
+        raise ValueError(f"state must have one entry a layer, {len(layers)}, got {len(state)}")
+    for layer, part in reversed(list(zip(layers, state, strict=True))):
+        layer.set_state(part)
+
+
+def _layers(env: gym.Env[Any, Any]) -> Iterator[Any]:
+    while True:
+        if "get_state" in dir(type(env)):
+            yield env
+        if not isinstance(env, gym.Wrapper):
+            return
+        env = env.env

@@ -1,0 +1,329 @@
+"""The turn loop: text in, tool calls run, the state graded, an observation out. Nothing else."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from headway.envs.box import SandboxDied
+from headway.envs.contract import certify
+from headway.envs.domain import Domain, load
+from headway.envs.render import Instance
+from headway.envs.rng import Rng
+from headway.envs.spaces import CUT, Cut, TextSpace
+from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS, TaskKey
+from headway.envs.actions import FORMATS, BadCall, ToolCall, format_calls, parse_action
+from headway.envs.tools import describe
+from headway.envs.wording import cut
+from headway.verifiers import Grader, Verdict
+
+KEEP = 64
+"""Certified tasks an environment remembers, so that siblings of a group are proved once."""
+
+OPTIONS = ("task_id", "template", "difficulty", "rendering", "split")
+
+
+def chosen(name: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """``value`` if it is allowed.
+
+    Raises:
+        ValueError: It is not; the message names the nearest that is.
+    """
+    if any(value == item and type(value) is type(item) for item in allowed):
+        return value
+    near = difflib.get_close_matches(str(value), [str(item) for item in allowed], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near and isinstance(value, str) else ""
+    raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}{hint}")
+
+
+class ToolEnv(gym.Env[str, str | Cut]):
+    """A world of one domain, played by tool calls as text.
+
+    Action: text that holds tool calls in the chosen format (see ``headway.envs.tools``), or
+    ``headway.CUT``, which ends the episode from outside (a context is full, a budget is spent).
+    Observation: at reset the instruction, the tools and the turns left; then what the calls
+    returned, one reply a call and in their order, and the turns left.
+    Reward: 1.0 on a successful end, else 0.0. Wrappers add the dense rewards.
+    Ends: terminated by ``submit``, successful or not, and by success on the last turn; else
+    truncated on the last turn or a cut. The turn limit is the task's own.
+    Errors: a bad call is answered in the observation and costs the turn; ``step`` raises on no
+    text. ``SandboxDied`` is the machine's failure and leaves the episode without a result.
+
+    Args:
+        domain: A :class:`Domain` or ``"module:attribute"``.
+        difficulty: 1 to 5.
+        template: Name of a template; None draws one for each seed.
+        rendering: 0 to 4, see ``headway.envs.render``.
+        split: ``"train"``, ``"dev"`` or ``"test"``.
+        action_format: ``"json"`` or ``"hermes"``.
+        ends_on: ``"submit"``, which tells nothing about the checks, or ``"success"``, which also
+            ends the episode on the first successful state (classic RL).
+
+    Raises:
+        ValueError: An argument is outside its range.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # Gymnasium's own annotation
+
+    def __init__(
+        self,
+        domain: str | Domain,
+        *,
+        difficulty: int = 1,
+        template: str | None = None,
+        rendering: int = 2,
+        split: str = "train",
+        action_format: str = "json",
+        ends_on: str = "submit",
+    ) -> None:
+        self.domain = load(domain)
+        self.action_format: str = chosen("action_format", action_format, FORMATS)
+        self.ends_on: str = chosen("ends_on", ends_on, ("submit", "success"))
+        self._defaults = {
+            "template": template,
+            "difficulty": difficulty,
+            "rendering": rendering,
+            "split": split,
+        }
+        self._check(self._defaults)
+        self.action_space = TextSpace(cut=True)
+        self.observation_space = TextSpace()
+        self._certified: dict[TaskKey, Instance] = {}
+        self._instance: Instance | None = None
+        self._ended = True
+
+    # Gymnasium's interface.
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Starts the task that ``seed`` names, or the one of ``options["task_id"]``.
+
+        Args:
+            seed: At least 0. The same seed gives the same bytes in every process; None draws the
+                seed from ``np_random``, so unseeded resets after a seeded one repeat too.
+            options: ``task_id``, or any of ``template``, ``difficulty``, ``rendering``, ``split``
+                for this episode only.
+
+        Raises:
+            ValueError: An option is unknown or outside its range.
+            UnsoundTask: The generator made a task that fails the contract.
+        """
+        super().reset(seed=seed)
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        self._begin(self._key(seed, dict(options or {})))
+        instance = self.instance
+        tools = describe(list(instance.toolbox.values()), self.action_format)
+        text = f"{instance.task.instruction}\n\n{tools}\n\n{self._turns_left()}"
+        return text, self._info(0.0, None)
+
+    def step(self, action: str | Cut) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Runs the calls in ``action``.
+
+        Raises:
+            ResetNeeded: The episode is over.
+            TypeError: ``action`` is neither text nor ``CUT``.
+            SandboxDied: The machine failed.
+        """
+        if self._ended:
+            raise gym.error.ResetNeeded("the episode is over; call reset() before step()")
+        if action is not CUT and not isinstance(action, str):
+            raise TypeError(f"action must be str or headway.CUT, got {type(action).__name__}")
+        self._turn += 1
+        try:
+            text = "Cut from outside." if isinstance(action, Cut) else self._act(action)
+        except SandboxDied as death:
+            if death.by == "infra":
+                self._ended = True
+                raise
+            self._ended = True
+            return str(death), 0.0, True, False, self._info(0.0, self._verdict)
+        submitted = bool(self.box.table("submission"))
+        last = action is CUT or self._turn >= self.instance.task.max_turns
+        verdict = self.grade() if submitted or last or self.ends_on == "success" else None
+        success = verdict is not None and verdict.success
+        terminated = submitted or (success and (last or self.ends_on == "success"))
+        truncated = last and not terminated
+        self._ended = terminated or truncated
+        reward = 1.0 if self._ended and success else 0.0
+        tail = "The episode is over." if self._ended else self._turns_left()
+        return f"{text}\n{tail}", reward, terminated, truncated, self._info(reward, verdict)
+
+    def close(self) -> None:
+        """Gives back what the box holds; harmless when called again."""
+        if self._instance is not None:
+            self.box.close()
+
+    # What wrappers, agents and trainers use.
+
+    @property
+    def instance(self) -> Instance:
+        """The running task with the world behind it; not for agents.
+
+        Raises:
+            ResetNeeded: Nothing is running yet.
+        """
+        if self._instance is None:
+            raise gym.error.ResetNeeded("no task is running; call reset() first")
+        return self._instance
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools' schemas in OpenAI function format."""
+        return [tool.schema() for tool in self.instance.toolbox.values()]
+
+    def grade(self) -> Verdict:
+        """The verdict on the present state, computed at most once a state."""
+        verdict = self._grader(self.box)
+        if verdict.status == "ok":
+            self._verdict = verdict
+        return verdict
+
+    def solution(self) -> list[str]:
+        """Actions that solve the task from its start, one call each; for tests and baselines."""
+        return [self.format(a.tool, a.args) for a in self.instance.solution()]
+
+    def format(self, tool: str, args: Mapping[str, Any]) -> str:
+        """One call as an action text."""
+        return format_calls([ToolCall(tool, args)], self.action_format)
+
+    def get_state(self) -> dict[str, Any]:
+        """The episode as plain data; any process with the same domain can take it up."""
+        return {
+            "task_id": self.instance.task.id,
+            "turn": self._turn,
+            "ended": self._ended,
+            "box": self.box.get_state(),
+            "np_random": copy.deepcopy(self.np_random.bit_generator.state),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes up an episode that :meth:`get_state` returned."""
+        self._begin(self._known(state["task_id"]))
+        self.box.set_state(state["box"])
+        self._turn, self._ended = state["turn"], state["ended"]
+        self.np_random.bit_generator.state = copy.deepcopy(state["np_random"])
+        self.grade()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ToolEnv:
+        """A sibling in mid-episode: box, streams, counters; tasks are shared."""
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__ = dict(self.__dict__)
+        twin._certified = dict(self._certified)
+        twin._np_random = copy.deepcopy(self._np_random)
+        twin.action_space = copy.deepcopy(self.action_space)
+        twin.observation_space = copy.deepcopy(self.observation_space)
+        if self._instance is not None:
+            twin.box, twin._grader = self.box.fork(), self._grader.copy()
+        return twin
+
+    # How it is done.
+
+    def _begin(self, key: TaskKey) -> None:
+        instance = self._certified.pop(key, None)
+        if instance is None:
+            instance, _ = certify(self.domain, key)
+        if len(self._certified) >= KEEP:
+            del self._certified[next(iter(self._certified))]
+        self._certified[key] = instance
+        self.close()
+        self._instance = instance
+        self.box = instance.open()
+        self._grader = Grader(instance.task.acceptance, self.domain.kinds)
+        self._turn, self._ended = 0, False
+        self._verdict = self.grade()
+
+    def _key(self, seed: int, options: dict[str, Any]) -> TaskKey:
+        """The key asked for, attempt 0."""
+        for name in options:
+            chosen("options key", name, OPTIONS)
+        if "task_id" in options:
+            if len(options) > 1:
+                raise ValueError(f"options must be task_id alone or others, got {sorted(options)}")
+            return self._known(options["task_id"])
+        want = {**self._defaults, **options}
+        self._check(want)
+        template = want["template"] or Rng(self.domain.name, "template", seed).choice(
+            self.domain.template_names(want["split"])
+        )
+        return TaskKey(
+            self.domain.name,
+            self.domain.version,
+            template,
+            want["difficulty"],
+            want["rendering"],
+            want["split"],
+            seed,
+        )
+
+    def _known(self, task_id: str) -> TaskKey:
+        """The key of an id given from outside, whose attempt must be the one certified."""
+        key = TaskKey.parse(task_id)
+        if (key.domain, key.version) != (self.domain.name, self.domain.version):
+            raise ValueError(
+                f"task_id must be of {self.domain.name}-v{self.domain.version}, got {task_id!r}"
+            )
+        fields = ("template", "difficulty", "rendering", "split")
+        self._check({name: getattr(key, name) for name in fields})
+        first = TaskKey.parse(task_id.partition(".")[0])
+        instance, _ = certify(self.domain, first)
+        if instance.task.key != key:
+            raise ValueError(
+                f"task_id {task_id!r} is not certified; seed {key.seed} gives {instance.task.id!r}"
+            )
+        self._certified[first] = instance
+        return first
+
+    def _check(self, want: Mapping[str, Any]) -> None:
+        chosen("difficulty", want["difficulty"], DIFFICULTIES)
+        chosen("rendering", want["rendering"], RENDERINGS)
+        split = chosen("split", want["split"], SPLITS)
+        if want["template"] is not None:
+            chosen(f"template (in split {split!r})", want["template"], self.domain.template_names(split))
+
+    def _act(self, action: str) -> str:
+        """Runs the calls of a turn; calls after a submission are not run."""
+        calls = parse_action(action, self.action_format)
+        room = self.instance.task.max_obs_chars
+        replies = []
+        for number, call in enumerate(calls, 1):
+            if self.box.table("submission"):
+                text, seen = "Not run: the work was already submitted.", ()
+            elif isinstance(call, BadCall):
+                text, seen = f"Error: {call.error}", ()
+            else:
+                reply = self.box.call(call.tool, call.args)
+                text, seen = reply.text, reply.seen
+            if len(calls) > 1:
+                text = f"[{number}] {text}"
+            shown = cut(text, room)
+            room = max(0, room - len(shown))
+            # Evidence counts only if the text really reached the agent, whole.
+            if shown == text:
+                self.box.observe(seen)
+            replies.append(shown)
+        return "\n".join(replies)
+
+    def _turns_left(self) -> str:
+        return f"Turns left: {self.instance.task.max_turns - self._turn}."
+
+    def _info(self, reward: float, verdict: Verdict | None) -> dict[str, Any]:
+        return {
+            "task_id": self.instance.task.id,
+            "turn": self._turn,
+            "headway": {
+                "base": reward,
+                "channels": {},
+                "channels_raw": {},
+                "phi": {},
+                "gate": {},
+                "status": verdict.status if verdict else "ungraded",
+                "verdict": verdict,
+            },
+        }
