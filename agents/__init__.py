@@ -1,1 +1,21 @@
-"""."""
+"""Who acts: agents without a model, and what they are worth on many tasks."""
+
+from __future__ import annotations
+
+from headway.agents.evaluate import Episode, Evaluation, evaluate, pass_at_k, play, wilson
+from headway.agents.scripted import AGENTS, Agent, NoOp, Oracle, Random, Reader
+
+__all__ = [
+    "AGENTS",
+    "Agent",
+    "Episode",
+    "Evaluation",
+    "NoOp",
+    "Oracle",
+    "Random",
+    "Reader",
+    "evaluate",
+    "pass_at_k",
+    "play",
+    "wilson",
+]

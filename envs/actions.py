@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 from headway.envs.wording import brief, near, quoted, whole
@@ -24,11 +24,8 @@ MAX_ACTION = 100_000
 MAX_CALLS = 16
 """Calls in one action."""
 
-MAX_STARTS = 64
-"""Places in one action where reading JSON is tried."""
-
 MAX_DEPTH = 64
-"""Levels of nesting in one call, far below what the interpreter's stack allows."""
+"""Levels of nesting in one call. What the interpreter's stack allows depends on who calls."""
 
 MAX_DIGITS = 400
 """Digits of one integer, below the least limit that an interpreter can be set to."""
@@ -53,9 +50,9 @@ def parse_action(text: str, format: str) -> tuple[ToolCall | BadCall, ...]:
     r"""The calls that an action makes, in order; at least one, and never an exception on text.
 
     ``json``: every JSON object in the text is a call, ``{"tool": name, "args": {...}}`` or
-    ``{"name": ..., "arguments": {...}}``; so is every item of an array of such objects. Text
-    around them, code fences too, is ignored. ``hermes``: the same, each between ``<tool_call>``
-    and ``</tool_call>``; a closing tag before the next opening one or at the end may be missing.
+    ``{"name": ..., "arguments": {...}}``. Text around them is ignored, and so are code fences and
+    the brackets of an array of calls. ``hermes``: the same, each between ``<tool_call>`` and
+    ``</tool_call>``; a closing tag before the next opening one or at the end may be missing.
     Arguments may be left out where there are none.
 
     Braces, fences and tags inside a JSON string are data. A call that cannot be read gets a
@@ -125,10 +122,12 @@ class _Broken(Exception):
 
 _BLANK = r"[ \t\n\r]*+"
 _STRING = r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)'  # line breaks too: agents forget to escape them
-_TRY = re.compile(rf"""\{{{_BLANK}(?:"|'(?:tool|name)'|\Z)|\[{_BLANK}\{{""")
+_TRY = re.compile(rf"""\{{{_BLANK}(?:"|'(?:tool|name)'|\Z)""")
+_BRACKET = re.compile(rf"{_STRING}|[{{}}\[\]]", re.DOTALL)
 _BRACE_OR_CALL = re.compile(
     rf'{_STRING}|[{{}}]|\n(?=[ \t\r]*+\{{{_BLANK}"(?:tool|name)")', re.DOTALL
 )
+_STEPS = {"{": 1, "[": 1, "}": -1, "]": -1}
 _OPEN = re.compile(f"<tool_call>{_BLANK}")
 _CLOSE = re.compile(rf"{_BLANK}(?:</tool_call>|(?=<tool_call>)|\Z)")
 _STRING_OR_TAG = re.compile(rf"{_STRING}|</tool_call>|(?=<tool_call>)", re.DOTALL)
@@ -136,46 +135,34 @@ _STRING_OR_TAG = re.compile(rf"{_STRING}|</tool_call>|(?=<tool_call>)", re.DOTAL
 
 def _read_json(text: str) -> Iterator[ToolCall | BadCall]:
     at = 0
-    for tried in count():
-        start = _TRY.search(text, at)
-        if start is None:
-            return
-        if tried == MAX_STARTS:
-            yield BadCall(f"only {MAX_STARTS} beginnings of JSON are read; later ones were not")
-            return
-        at = start.start()
+    while (start := _TRY.search(text, at)) is not None:
         try:
-            value, at = _decode(text, at)
+            value, at = _decode(text, start.start())
+            yield _call(value)
         except _Broken as broken:
-            if text[at] == "[":
-                at += 1  # its items are read one by one
-            else:
-                yield BadCall(str(broken))
-                at = _end_of_object(text, at)
-        else:
-            yield from _calls(value)
+            yield BadCall(str(broken))
+            at = _end_of_object(text, start.start())
 
 
 def _read_hermes(text: str) -> Iterator[ToolCall | BadCall]:
     at = 0
     while (opened := _OPEN.search(text, at)) is not None:
         try:
-            value, at = _decode(text, opened.end())
-            closed = _CLOSE.match(text, at)
+            value, end = _decode(text, opened.end())
+            closed = _CLOSE.match(text, end)
             if closed is None:
-                raise _Broken("expected </tool_call>", text, at)
+                raise _Broken("expected </tool_call>", text, end)
+            yield _call(value)
+            at = closed.end()
         except _Broken as broken:
             yield BadCall(str(broken))
             at = _end_of_block(text, opened.end())
-        else:
-            yield from _calls(value)
-            at = closed.end()
 
 
 def _end_of_object(text: str, start: int) -> int:
     depth = 0
     for token in _BRACE_OR_CALL.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        depth += _STEPS.get(token[0], 0)
         if depth == 0 or token[0] == "\n":
             return token.end()
     return len(text)
@@ -186,11 +173,6 @@ def _end_of_block(text: str, start: int) -> int:
         if not token[0].startswith('"'):
             return token.end()
     return len(text)
-
-
-def _calls(value: Any) -> Iterator[ToolCall | BadCall]:
-    """One call for an object, or one for each item of an array."""
-    return map(_call, value if isinstance(value, list) and value else [value])
 
 
 def _call(value: Any) -> ToolCall | BadCall:
@@ -228,35 +210,35 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
     Raises:
         _Broken: There is none, or it is beyond the limits of this module.
     """
+    if _is_deep(text, start):
+        raise _Broken(f"nested more than {MAX_DEPTH} levels deep", text, start)
     try:
         value, end = _DECODER.raw_decode(text, start)
-        return _cleaned(value, MAX_DEPTH), end
     except json.JSONDecodeError as error:
         raise _Broken(error.msg, text, error.pos) from None
-    except RecursionError:  # where it strikes depends on the caller's stack, MAX_DEPTH does not
-        raise _Broken(_TOO_DEEP, text, start) from None
     except ValueError as error:
         raise _Broken(str(error), text, start) from None
+    return _cleaned(value), end
 
 
-def _cleaned(value: Any, room: int) -> Any:
-    """A decoded value with whole strings, at most ``room`` levels deep.
+def _is_deep(text: str, start: int) -> bool:
+    if text.count("{", start) + text.count("[", start) <= MAX_DEPTH:
+        return False  # as nearly always: this costs nothing
+    depth = 0
+    for token in _BRACKET.finditer(text, start):
+        depth += _STEPS.get(token[0], 0)
+        if not 0 < depth <= MAX_DEPTH:
+            return depth > 0
+    return False
 
-    Raises:
-        ValueError: It is deeper.
-    """
+
+def _cleaned(value: Any) -> Any:
+    """A decoded value whose strings can be encoded."""
     if isinstance(value, str):
         return whole(value)
-    if not isinstance(value, dict | list):
-        return value
-    if not room:
-        raise ValueError(_TOO_DEEP)
     if isinstance(value, dict):
-        return {whole(key): _cleaned(item, room - 1) for key, item in value.items()}
-    return [_cleaned(item, room - 1) for item in value]
-
-
-_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
+        return {whole(key): _cleaned(item) for key, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, list) else value
 
 
 def _float(text: str) -> float:

@@ -92,10 +92,10 @@ class Instance:
         ]
         return [*self.domain.look(box), *asks]
 
-    def open(self) -> Box:
-        """A fresh box in the initial state."""
+    def open(self, **other: Tool) -> Box:
+        """A fresh box in the initial state, with ``other`` tools in place of those so named."""
         hidden = {"user": user_table(self.task.clauses), "canary": canary(self.task.key)}
-        return Box(self.task.tables, self.toolbox, self.task.flaky, hidden)
+        return Box(self.task.tables, {**self.toolbox, **other}, self.task.flaky, hidden)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Instance:
         """An instance is a value: siblings share it."""

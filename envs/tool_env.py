@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from headway.envs.box import SandboxDied
+from headway.envs.box import Box, SandboxDied
 from headway.envs.contract import certify
 from headway.envs.domain import Domain, load
 from headway.envs.render import Instance
@@ -234,10 +234,14 @@ class ToolEnv(gym.Env[str, str | Cut]):
         self._certified[key] = instance
         self.close()
         self._instance = instance
-        self.box = instance.open()
+        self.box = self._open(instance)
         self._grader = Grader(instance.task.acceptance, self.domain.kinds)
         self._turn, self._ended = 0, False
         self._verdict = self.grade()
+
+    def _open(self, instance: Instance) -> Box:
+        """A fresh box of the task."""
+        return instance.open()
 
     def _key(self, seed: int, options: dict[str, Any]) -> TaskKey:
         """The key asked for, attempt 0."""

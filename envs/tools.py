@@ -241,7 +241,11 @@ def _line(tool: Tool) -> str:
         f"{name}: {_type(part)}" + (f" = {_json(part['default'])}" if "default" in part else "")
         for name, part in properties.items()
     )
-    notes = "; ".join(f"{n}: {p['description'].rstrip('.')}" for n, p in properties.items())
+    notes = "; ".join(
+        f"{name}: {part['description'].rstrip('.')}"
+        for name, part in properties.items()
+        if "description" in part
+    )
     return f"- {tool.name}({signature}): {tool.description}" + (f" ({notes})" if notes else "")
 
 

@@ -13,6 +13,17 @@ from headway.envs.domains.apps.tools import HOURS
 from headway.envs.world import Action, Draft
 from headway.verifiers import Allow, Check
 
+NO_WORDS = ("", "", "")
+VOID_DO = (
+    " Leave out the one that the mail '{void}' names.",
+    " Skip what is cancelled by a mail with the subject '{void}'.",
+    " Disregard whichever has been declared invalid in the mail '{void}'.",
+)
+VOID_WANT = (
+    " A mail with the subject '{void}' names one that does not count.",
+    " The one that is cancelled in the mail '{void}' is not among them.",
+    " One of them is missing, since the mail '{void}' has declared it invalid.",
+)
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August")
 
 
@@ -393,7 +404,7 @@ def move(draft: Draft) -> None:
         ),
         want=(
             "Because of {reason} none of my meetings is on {old} any more; they are on {new}.",
-            "All meetings that I have on {old} should take place on {new}, for I have {reason}.",
+            "All meetings that I have on {old} should take place on {new}; the reason is {reason}.",
             "With {reason} coming up, {new} takes over the meetings that stand on {old}.",
         ),
         announces=[*moved[:fit]],
@@ -857,20 +868,18 @@ def receipts(draft: Draft) -> None:
         announces=["report"],
         ask=("receipts", "file", "report"),
     )
-    rule = (
-        " A mail with the subject '{void}' names one that does not count." if knobs.traps >= 2 else ""
-    )
+    void_do, void_want = (VOID_DO, VOID_WANT) if knobs.traps >= 2 else (NO_WORDS, NO_WORDS)
     draft.say(
         "rule",
         do=(
-            "A receipt that was filed twice, under the same number, counts once." + rule,
-            "Take care to count receipts with the same number only once." + rule,
-            "Files that repeat a receipt number are copies, so use one of them." + rule,
+            "A receipt that was filed twice, under the same number, counts once." + void_do[0],
+            "Take care to count receipts with the same number only once." + void_do[1],
+            "Files that repeat a receipt number are copies, so use one of them." + void_do[2],
         ),
         want=(
-            "A receipt filed twice under the same number counts once." + rule,
-            "Of receipts with the same number only one counts." + rule,
-            "No receipt number is there more than once, as copies were filed." + rule,
+            "A receipt filed twice under the same number counts once." + void_want[0],
+            "Of receipts with the same number only one counts." + void_want[1],
+            "No receipt number is there more than once, as copies were filed." + void_want[2],
         ),
         announces=["report", "answer"],
         ask=("twice", "rule", "number"),

@@ -1,0 +1,254 @@
+"""How well an agent plays: many episodes graded at every turn, and what they amount to.
+
+An episode without a verdict is counted and left out of every mean: it is neither a 0 nor a pass.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from multiprocessing import get_context, parent_process
+from statistics import fmean
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from headway.agents.scripted import AGENTS, Agent
+from headway.envs.box import SandboxDied
+from headway.envs.task import TaskKey
+
+Told = Callable[[int, int], None]
+"""``told(done, of)`` hears how many episodes are over."""
+
+Z95 = 1.959963984540054
+"""Standard deviations either side that hold 95 % of a normal distribution."""
+
+UNKNOWN = "unknown"
+"""Template of an episode whose machine died before the task was there."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode as it was graded.
+
+    Attributes:
+        task_id: Of the task; empty when the machine died before it was there.
+        template: Of the task.
+        status: ``"ok"``; ``"no_verdict"``, the grader failed on the final state; ``"died"``, the
+            machine failed.
+        reason: Why there is no verdict; empty otherwise.
+        success: Whether it ended well.
+        curve: Progress at reset and after every turn. Where a grade failed the last one is
+            carried; NaN before the first.
+        families: Per family of checks (the id up to its first dot) whether all of it counts at
+            the end.
+    """
+
+    task_id: str = ""
+    template: str = UNKNOWN
+    status: Literal["ok", "no_verdict", "died"] = "ok"
+    reason: str = ""
+    success: bool = False
+    curve: tuple[float, ...] = ()
+    families: Mapping[str, bool] | None = None
+
+    @property
+    def turns(self) -> int:
+        """Turns played."""
+        return max(0, len(self.curve) - 1)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes and what they amount to; a mean over nothing is NaN.
+
+    Attributes:
+        id: Of the environment.
+        agent: Name of the agent.
+        played: The episodes in the order of their seeds, samples of one task side by side.
+        samples: How many episodes each task was played.
+    """
+
+    id: str
+    agent: str
+    played: tuple[Episode, ...]
+    samples: int = 1
+
+    @cached_property
+    def scored(self) -> tuple[Episode, ...]:
+        """The episodes with a verdict, which alone enter the means."""
+        return tuple(e for e in self.played if e.status == "ok")
+
+    @property
+    def episodes(self) -> int:
+        """How many were played, with or without a verdict."""
+        return len(self.played)
+
+    @property
+    def no_verdict(self) -> int:
+        """Episodes whose grader failed."""
+        return sum(e.status == "no_verdict" for e in self.played)
+
+    @property
+    def died(self) -> int:
+        """Episodes whose machine failed."""
+        return sum(e.status == "died" for e in self.played)
+
+    @property
+    def success(self) -> float:
+        """Share of episodes that ended well."""
+        return _mean(e.success for e in self.scored)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of :attr:`success`, taking episodes as independent."""
+        return wilson(sum(e.success for e in self.scored), len(self.scored))
+
+    @property
+    def progress(self) -> float:
+        """Mean progress at the end."""
+        return _mean(e.curve[-1] for e in self.scored)
+
+    @property
+    def curve(self) -> tuple[float, ...]:
+        """Mean progress at reset and after each turn; an episode that is over keeps its last."""
+        length = max((len(e.curve) for e in self.scored), default=0)
+        return tuple(
+            _mean(e.curve[min(turn, len(e.curve) - 1)] for e in self.scored)
+            for turn in range(length)
+        )
+
+    @property
+    def turns(self) -> float:
+        """Mean number of turns."""
+        return _mean(e.turns for e in self.scored)
+
+    @property
+    def pass_at_k(self) -> dict[int, float]:
+        """Chance that one of k tries at a task succeeds, k = 1, 2, 4, ... up to :attr:`samples`.
+
+        A mean over tasks; one with fewer than k verdicts says nothing about k.
+        """
+        wins: dict[str, list[bool]] = {}
+        for episode in self.scored:
+            wins.setdefault(episode.task_id, []).append(episode.success)
+        return {
+            k: _mean(pass_at_k(len(won), sum(won), k) for won in wins.values() if len(won) >= k)
+            for k in (2**n for n in range(self.samples.bit_length()))
+        }
+
+    @property
+    def by_template(self) -> dict[str, Evaluation]:
+        """The same for the episodes of each template, by name."""
+        names = sorted({e.template for e in self.played})
+        return {
+            name: replace(self, played=tuple(e for e in self.played if e.template == name))
+            for name in names
+        }
+
+    @property
+    def by_check(self) -> dict[str, float]:
+        """Per family of checks the share of the episodes having it in which all of it counts."""
+        found: dict[str, list[bool]] = {}
+        for episode in self.scored:
+            for family, counts in (episode.families or {}).items():
+                found.setdefault(family, []).append(counts)
+        return {family: _mean(found[family]) for family in sorted(found)}
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; intervals, curves and machines that died stand in the rows by template."""
+        return {
+            "id": self.id,
+            "agent": self.agent,
+            "episodes": self.episodes,
+            "success": self.success,
+            "progress": self.progress,
+            "turns": self.turns,
+            "pass_at_k": {str(k): chance for k, chance in self.pass_at_k.items()},
+            "by_template": {name: part._row() for name, part in self.by_template.items()},
+            "by_check": self.by_check,
+            "no_verdict": self.no_verdict,
+        }
+
+    def _row(self) -> dict[str, Any]:
+        return {
+            "episodes": self.episodes,
+            "success": self.success,
+            "interval": list(self.interval),
+            "progress": self.progress,
+            "curve": list(self.curve),
+            "turns": self.turns,
+            "no_verdict": self.no_verdict,
+            "died": self.died,
+        }
+
+
+def evaluate(
+    env: str | Callable[..., gym.Env[Any, Any]],
+    agent: str | Callable[[int], Agent],
+    *,
+    episodes: int = 100,
+    samples: int = 1,
+    split: str = "test",
+    seed0: int = 0,
+    jobs: int = 1,
+    told: Told = lambda done, of: None,
+    **env_kwargs: Any,
+) -> Evaluation:
+    """Plays ``episodes / samples`` tasks, each ``samples`` times, and grades every turn.
+
+    The tasks are those of the seeds ``seed0``, ``seed0 + 1`` and so on; try number ``n`` at a
+    task is played by a new agent with seed ``n``. So the result is the same for every ``jobs``.
+
+    Args:
+        env: A registered id, or a function that takes ``split`` and ``env_kwargs`` and makes a
+            headway environment with any wrappers around it.
+        agent: A name in ``AGENTS``, or a function that makes an agent from a seed.
+        episodes: How many in all, at least 1 and a multiple of ``samples``.
+        samples: Tries at each task, at least 1; more are for pass@k.
+        split: ``"train"``, ``"dev"`` or ``"test"``.
+        seed0: First seed, at least 0.
+        jobs: Processes, at least 1. Above 1, ``env`` and ``agent`` must be picklable and a
+            script needs its ``if __name__ == "__main__"``.
+        told: Hears how far it has come.
+        **env_kwargs: For the environment.
+
+    Raises:
+        ValueError: An argument is outside its range.
+    """
+    for name, value, least in (
+        ("episodes", episodes, 1),
+        ("samples", samples, 1),
+        ("seed0", seed0, 0),
+        ("jobs", jobs, 1),
+    ):
+        if type(value) is not int or value < least:
+            raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
+    if episodes % samples:
+        raise ValueError(f"episodes must be a multiple of samples={samples}, got {episodes}")
+    if isinstance(agent, str) and agent not in AGENTS:
+        near = difflib.get_close_matches(agent, AGENTS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"agent must be one of {list(AGENTS)}, got {agent!r}{hint}")
+    make = partial(gym.make, env) if isinstance(env, str) else env
+    jobs_of_tasks = [
+        _Tries(partial(make, split=split, **env_kwargs), agent, seed, samples)
+        for seed in range(seed0, seed0 + episodes // samples)
+    ]
+    played: list[Episode] = []
+    for tried in _run(jobs_of_tasks, jobs):
+        played += tried
+        told(len(played), episodes)
+    return Evaluation(
+        id=env if isinstance(env, str) else getattr(env, "__name__", repr(env)),
+        agent=agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent)),
+        played=tuple(played),
+        samples=samples,
+    )

@@ -1,0 +1,51 @@
+"""What the constructors of reward layers accept, and what they say when they do not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from numbers import Integral, Real
+
+
+def number(name: str, value: float, allowed: str) -> float:
+    """``value`` as a float.
+
+    Args:
+        name: The parameter, for the message.
+        value: What was passed.
+        allowed: The interval as one writes it, for example ``"(0, 1]"``. NaN is in none.
+
+    Raises:
+        ValueError: ``value`` is no number in ``allowed``.
+    """
+    low, high = (float(end) for end in allowed[1:-1].split(","))
+    if isinstance(value, Real) and not isinstance(value, bool):
+        closed = (allowed[0] == "[" and value == low) or (allowed[-1] == "]" and value == high)
+        if low < value < high or closed:
+            return float(value)
+    raise ValueError(f"{name} must be a number in {allowed}, got {value!r}")
+
+
+def whole(name: str, value: int | None, least: int) -> int:
+    """``value`` as an int of at least ``least``.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool) and value >= least:
+        return int(value)
+    raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
+
+
+def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
+    """``value`` if it is allowed.
+
+    Raises:
+        ValueError: It is not; the message names the nearest that is.
+    """
+    names = list(allowed)
+    if isinstance(value, str) and value in names:
+        return value
+    near = difflib.get_close_matches(str(value), names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name} must be one of {names}, got {value!r}{hint}")
