@@ -10,8 +10,9 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
@@ -23,6 +24,7 @@ import gymnasium as gym
 from headway.agents.scripted import AGENTS, Agent
 from headway.envs.box import SandboxDied
 from headway.envs.task import TaskKey
+from headway.verifiers import Verdict
 
 Told = Callable[[int, int], None]
 """``told(done, of)`` hears how many episodes are over."""
@@ -237,18 +239,146 @@ def evaluate(
         near = difflib.get_close_matches(agent, AGENTS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"agent must be one of {list(AGENTS)}, got {agent!r}{hint}")
-    make = partial(gym.make, env) if isinstance(env, str) else env
-    jobs_of_tasks = [
-        _Tries(partial(make, split=split, **env_kwargs), agent, seed, samples)
-        for seed in range(seed0, seed0 + episodes // samples)
-    ]
+    make = partial(partial(gym.make, env) if isinstance(env, str) else env, split=split)
+    tries = partial(_tries, partial(make, **env_kwargs), agent, samples)
+    seeds = range(seed0, seed0 + episodes // samples)
     played: list[Episode] = []
-    for tried in _run(jobs_of_tasks, jobs):
-        played += tried
-        told(len(played), episodes)
+    with _mapped(tries, seeds, min(jobs, len(seeds))) as results:
+        for result in results:
+            played += result
+            told(len(played), episodes)
     return Evaluation(
         id=env if isinstance(env, str) else getattr(env, "__name__", repr(env)),
         agent=agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent)),
         played=tuple(played),
         samples=samples,
     )
+
+
+def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int) -> Episode:
+    """One episode of a headway environment, graded at every turn.
+
+    Args:
+        env: The environment, with or without wrappers.
+        agent: Who plays.
+        seed: Of the task.
+    """
+    task_id, template, curve = "", UNKNOWN, []
+    try:
+        obs, info = env.reset(seed=seed)
+        task_id, template = info["task_id"], TaskKey.parse(info["task_id"]).template
+        agent.reset(env, obs)
+        grade = env.get_wrapper_attr("grade")
+        curve.append(grade().progress)
+        over = False
+        while not over:
+            obs, _, terminated, truncated, info = env.step(agent.act(obs))
+            over = terminated or truncated
+            # At the end the environment's own verdict stands: the box may be gone.
+            verdict = info["headway"]["verdict"] if over else grade()
+            curve.append(verdict.progress if verdict.status == "ok" else curve[-1])
+    except SandboxDied as death:
+        return Episode(task_id, template, "died", str(death), curve=tuple(curve))
+    return Episode(
+        task_id,
+        template,
+        verdict.status,
+        verdict.reason,
+        success=info["headway"]["base"] == 1.0,
+        curve=tuple(curve),
+        families=_families(verdict),
+    )
+
+
+def wilson(successes: int, episodes: int) -> tuple[float, float]:
+    """95 % interval of a share, sensible near 0 and 1 too; NaN where nothing was tried.
+
+    Raises:
+        ValueError: ``successes`` is outside [0, episodes].
+
+    Source: Wilson (1927), the score interval.
+    """
+    if not 0 <= successes <= episodes:
+        raise ValueError(f"successes must be in [0, {episodes}], got {successes!r}")
+    if not episodes:
+        return math.nan, math.nan
+    share, z2 = successes / episodes, Z95**2 / episodes
+    middle = share + z2 / 2
+    spread = Z95 * math.sqrt(share * (1 - share) / episodes + z2 / episodes / 4)
+    low, high = (middle - spread) / (1 + z2), (middle + spread) / (1 + z2)
+    # Rounding leaves 6e-18 where the formula says 0.
+    return (low if successes else 0.0), (high if successes < episodes else 1.0)
+
+
+def pass_at_k(tries: int, successes: int, k: int) -> float:
+    """Chance that k of the tries, drawn without replacement, hold a success: in [0, 1].
+
+    Unbiased for the chance that one of k fresh tries succeeds.
+
+    Raises:
+        ValueError: ``k`` is outside [1, tries] or ``successes`` outside [0, tries].
+
+    Source: Chen et al. (2021), section 2.1.
+    """
+    if not 1 <= k <= tries:
+        raise ValueError(f"k must be in [1, {tries}], got {k!r}")
+    if not 0 <= successes <= tries:
+        raise ValueError(f"successes must be in [0, {tries}], got {successes!r}")
+    return 1.0 - math.comb(tries - successes, k) / math.comb(tries, k)
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Mean of what was measured; NaN where nothing was."""
+    known = [value for value in values if not math.isnan(value)]
+    return fmean(known) if known else math.nan
+
+
+def _families(verdict: Verdict) -> dict[str, bool]:
+    families: dict[str, bool] = {}
+    for name, counts in verdict.ok.items():
+        family = name.partition(".")[0]
+        families[family] = families.get(family, True) and counts
+    return families
+
+
+def _tries(
+    make: Callable[[], gym.Env[Any, Any]],
+    agent: str | Callable[[int], Agent],
+    samples: int,
+    seed: int,
+) -> list[Episode]:
+    """All tries at one task, in an environment of their own: no job sees what another did."""
+    new = AGENTS[agent] if isinstance(agent, str) else agent
+    env = make()
+    try:
+        return [play(env, new(sample), seed=seed) for sample in range(samples)]
+    finally:
+        env.close()
+
+
+@contextmanager
+def _mapped(
+    work: Callable[[int], list[Episode]], seeds: Sequence[int], jobs: int
+) -> Iterator[Iterator[list[Episode]]]:
+    """The results of ``work`` in order; leaving early leaves no process."""
+    if jobs == 1:
+        yield map(work, seeds)
+        return
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_enlist)
+    try:
+        yield pool.map(work, seeds)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _enlist() -> None:
+    """Makes a worker leave Ctrl-C to its parent and die with it, however that dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    parent = parent_process()
+    assert parent is not None  # only workers enlist
+    parent.join()
+    os._exit(1)

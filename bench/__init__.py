@@ -1,1 +1,1 @@
-"""."""
+"""Measurements: how fast headway is beside its neighbours."""

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headway.envs.contract import Run
 from headway.envs.render import Instance
 from headway.envs.rng import Rng
 from headway.envs.task import Clause
 from headway.envs.world import Action, LatentWorld, Step
 from headway.verifiers import Acceptance, Allow, Check
+from headway.verifiers.kinds.tables import where
 
 Plant = Callable[[Instance, Rng], Instance | None]
 
@@ -49,12 +51,7 @@ def _without(clause: Clause, fact: str) -> Clause:
 def _already_true(instance: Instance, rng: Rng) -> Instance | None:
     roots = [s for s in _acting(instance) if not _acting_parents(instance, s)]
     step = rng.choice(roots)
-    box = instance.open()
-    for action in step.actions:
-        if not (reply := box.call(action.tool, action.args)).retry:
-            continue
-        reply = box.call(action.tool, action.args)
-        assert not reply.retry
+    box = Run(instance).play(step.actions).box
     tables = {name: dict(box.table(name)) for name in box.names()}
     return replace(instance, task=replace(instance.task, tables=tables))
 
@@ -198,8 +195,6 @@ def _unannounced_step(instance: Instance, rng: Rng) -> Instance | None:
 def _twin_referent(instance: Instance, rng: Rng) -> Instance | None:
     if not instance.world.referents:
         return None
-    from headway.verifiers.kinds.tables import where
-
     referent = rng.choice(list(instance.world.referents))
     match = where(referent.where)
     table = instance.task.tables[referent.table]
@@ -259,11 +254,15 @@ FAULTS: Mapping[str, Plant] = {
 
 
 def spoil_grader(instance: Instance, rng: Rng) -> Instance:
-    """A copy whose grader checks something else: one literal, condition, check or rule changed."""
+    """A copy whose grader checks something else: one literal, condition, check or rule changed.
+
+    Footprints are widened only over tables that a tool can damage; elsewhere nothing would change.
+    """
     acceptance = instance.task.acceptance
     checks = [c for c in acceptance.checks if not c.evidence]
     check = rng.choice(checks)
-    how = rng.choice(("value", "condition", "check", "footprint", "damage", "count"))
+    hows = ["value", "condition", "check", "footprint", "damage"]
+    how = rng.choice(hows if "key" in check.args else [*hows, "count"])
     if how == "value":
         return _rechecked(instance, check, replace(check, args=_changed(check.args, rng)))
     if how == "condition":
@@ -277,12 +276,13 @@ def spoil_grader(instance: Instance, rng: Rng) -> Instance:
         del rules[rng.below(len(rules))]
         return _judged(instance, writes=tuple(rules))
     if how == "damage":
-        table = rng.choice(list(instance.task.tables))
+        box = Run(instance).play(instance.domain.stray(instance.world, rng)).box
+        touched = [name for name in box.names() if box.table(name) is not box.start.table(name)]
+        table = rng.choice(touched)
         keys = tuple(instance.task.tables[table])
         fields = tuple(dict.fromkeys(f for r in instance.task.tables[table].values() for f in r))
         return _judged(instance, writes=(*acceptance.writes, Allow(table, keys, fields), Allow(table, new={})))
-    more = {k: v for k, v in check.args.items() if k != "key"} | {"count": 2}
-    return _rechecked(instance, check, replace(check, args=more))
+    return _rechecked(instance, check, replace(check, args={**check.args, "count": 2}))
 
 
 def _changed(args: Mapping[str, Any], rng: Rng) -> dict[str, Any]:

@@ -254,10 +254,8 @@ def _caught(where: str | Domain, domain: Domain, kind: str) -> int | None:
         template, difficulty = names[seed % len(names)], 2 + seed // len(names) % 4
         key = TaskKey(domain.name, domain.version, template, difficulty, 2, "dev", seed)
         instance = build(domain, key)
-        if examine(instance, mutants=0)[0]:
-            continue
         spoiled = plant(kind, instance, Rng("fault", kind, str(key)))
-        if spoiled is not None:
+        if spoiled is not None and not examine(instance, mutants=0)[0]:
             faulty.append(spoiled)
         if len(faulty) == WORLDS_PER_FAULT:
             break

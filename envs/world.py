@@ -299,7 +299,19 @@ class Draft:
         self._guards.append(check)
 
     def finish(self) -> LatentWorld:
-        """The world as a value."""
+        """The world as a value.
+
+        Raises:
+            ValueError: The five renderings lack something to say.
+        """
+        if len(self.vague) < 3:
+            raise ValueError(f"vague must have at least 3 wordings, got {len(self.vague)}")
+        rules = [saying.id for saying in self._sayings if saying.rule]
+        if not rules or self._sayings[0].rule:
+            raise ValueError(
+                "the first saying must state the goal and at least one later one be a rule, got "
+                f"sayings {[s.id for s in self._sayings]} with rules {rules}"
+            )
         return LatentWorld(
             tables={name: dict(rows) for name, rows in self.tables.items()},
             steps=tuple(self.steps),

@@ -25,7 +25,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
@@ -37,6 +37,9 @@ Ended = Literal["no", "terminated", "truncated"]
 
 Record = dict[str, Any]
 """The value of ``info["headway"]``."""
+
+PHI = Checks.name
+"""The potential that all channels here read: the verdict's own progress."""
 
 
 class Layer:
@@ -134,46 +137,58 @@ def blank(base: float) -> Record:
     }
 
 
-class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """What both wrappers share: who grades, what the base is, episode memory.
+L = TypeVar("L", bound=Layer)
+
+
+class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs, Generic[L]):
+    """What both wrappers share: who grades, what is base, the memory of the episode.
+
+    Args:
+        env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
+        layer: The pure object; copied, so one object may serve many environments.
+        key: What a stack may hold only once, None for any number of it.
+        remedy: What to do about a second one.
 
     Raises:
-        TypeError: No layer of ``env`` offers ``grade()``, or it returns no verdict.
-        ValueError: The stack has a layer of that ``key`` already.
+        TypeError: Nothing in ``env`` offers ``grade()``.
+        ValueError: ``env`` holds that ``key`` already.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], layer: Layer, key: str | None) -> None:
+    def __init__(self, env: gym.Env[Any, Any], layer: L, key: str | None, remedy: str) -> None:
         gym.Wrapper.__init__(self, env)
-        for inner in inner_layers(env):
-            if key is not None and inner.key == key:
-                raise ValueError(f"a stack holds each name once and has {key} already; {_remedy(key)}")
-        self.layer = layer
+        if key is not None and any(inner.key == key for inner in _layers(env)):
+            raise ValueError(f"a stack may hold {key} only once; {remedy}")
         self.key = key
+        self.layer = copy.deepcopy(layer)
         self._grade = _grader(env)
-        self._plain = _plain(env)
-        self._adopts = not self._plain
+        self._mixed = _mixed(env)
+        self._adopts = self._mixed
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode; pays nothing."""
+        """Starts an episode and pays nothing.
+
+        Raises:
+            TypeError: ``grade()`` returned something else than a Verdict.
+        """
         obs, info = self.env.reset(seed=seed, options=options)
         self._grade = _grader(self.env)
-        foreign = "headway" not in info
-        self._adopts = foreign or not self._plain
-        if foreign:
-            info = {**info, "headway": blank(0.0)}
+        self._adopts = self._mixed or "headway" not in info
+        if self._adopts:
+            info = self._adopt(0.0, info)
         record = info["headway"]
         if record["verdict"] is None:
-            self._measure(record)
-        if not isinstance(record["verdict"], Verdict):
-            raise TypeError(f"grade() must return a Verdict, got {record['verdict']!r}")
+            verdict = self._grade()
+            if not isinstance(verdict, Verdict):
+                raise TypeError(f"grade() must return a Verdict, got {verdict!r}")
+            record["verdict"], record["status"] = verdict, verdict.status
         self._begin(record)
         return obs, info
 
     def get_state(self) -> dict[str, Any]:
-        """This layer's memory of the episode; the environment's own is not in it."""
-        return {"layer": self.layer.state_dict(), "adopts": self._adopts}
+        """This layer's memory of the episode; what is inside it has its own."""
+        return {"adopts": self._adopts, **self.layer.state_dict()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`get_state` returned.
@@ -181,29 +196,146 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         Raises:
             ValueError: ``state`` is of another kind of layer.
         """
-        self.layer.load_state_dict(state["layer"])
-        self._adopts = state["adopts"]
+        memory = dict(state)
+        self._adopts = memory.pop("adopts", self._adopts)
+        self.layer.load_state_dict(memory)
 
     def _begin(self, record: Record) -> None:
         raise NotImplementedError
 
-    def _measure(self, record: Record) -> Verdict:
-        verdict: Verdict = self._grade()
-        record["verdict"], record["status"] = verdict, verdict.status
-        return verdict
+    def _adopt(self, reward: float, info: dict[str, Any]) -> dict[str, Any]:
+        """Makes the sum right in foreign environments and behind wrappers that change rewards.
 
-    def _adopt(self, reward: Any, info: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        """Makes the sum right behind wrappers that change rewards, and in foreign environments.
-
-        Whatever they added or took is base. Their ``info`` stays as it was: some hand out the
-        same dict every turn.
+        Whatever those added or took is base. A foreign ``info`` is left as it was: some
+        environments hand out the same dict every turn.
         """
-        reward = float(reward)
-        record = blank(reward)
-        if self._plain or "headway" not in info:
-            return reward, {**info, "headway": record}
-        record = {**info["headway"]}
+        record = info.get("headway")
+        if record is None:
+            return {**info, "headway": blank(reward)}
         gap = reward - record["base"] - sum(record["channels"].values())
         if abs(gap) > 1e-9:
             record["base"] += gap
-        return reward, {**info, "headway": record}
+        return info
+
+
+class ChannelWrapper(RewardLayer[Channel]):
+    """Adds one channel to the reward of an environment.
+
+    Args:
+        env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
+        channel: What to pay.
+
+    Raises:
+        TypeError: Nothing in ``env`` offers ``grade()``.
+        ValueError: ``env`` has a channel of that name already.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], channel: Channel) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, channel=channel)
+        other = f"give this one another, for example name={channel.name + '-2'!r}"
+        super().__init__(env, channel, f"channel {channel.name!r}", other)
+        self._before: Verdict | None = None
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Plays one turn and adds what the channel pays for it."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if self._adopts:
+            reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+            info = self._adopt(reward, info)
+        record = info["headway"]
+        after = record["verdict"]
+        if after is None:
+            after = record["verdict"] = self._grade()
+            record["status"] = after.status
+        channel = self.layer
+        ended: Ended = "terminated" if terminated else "truncated" if truncated else "no"
+        amount = channel.step(self._before, after, ended)
+        self._before = after
+        note(record, channel, amount)
+        return obs, reward + amount, terminated, truncated, info
+
+    def get_state(self) -> dict[str, Any]:
+        """This layer's memory of the episode; what is inside it has its own."""
+        return {"before": self._before, **super().get_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes up what :meth:`get_state` returned.
+
+        Raises:
+            ValueError: ``state`` is of another kind of layer.
+        """
+        memory = dict(state)
+        self._before = memory.pop("before", None)
+        super().set_state(memory)
+
+    def _begin(self, record: Record) -> None:
+        self._before = record["verdict"]
+        self.layer.begin(record["verdict"])
+        note(record, self.layer, 0.0)
+
+
+class FilterWrapper(RewardLayer[Filter]):
+    """Puts one filter around the channels of an environment.
+
+    Args:
+        env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
+        filter: What to do with the channels inside.
+
+    Raises:
+        TypeError: Nothing in ``env`` offers ``grade()``.
+        ValueError: ``env`` has that gate already.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], filter: Filter) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, filter=filter)
+        super().__init__(env, filter, filter.key, "one of them is enough")
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Plays one turn and pays what the filter leaves of it."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if self._adopts:
+            terminated, truncated = bool(terminated), bool(truncated)
+            info = self._adopt(float(reward), info)
+        record = info["headway"]
+        if record["verdict"] is None:
+            record["verdict"] = self._grade()
+            record["status"] = record["verdict"].status
+        self.layer.step(record, "terminated" if terminated else "truncated" if truncated else "no")
+        return obs, record["base"] + sum(record["channels"].values()), terminated, truncated, info
+
+    def _begin(self, record: Record) -> None:
+        self.layer.begin(record)
+
+
+def note(record: Record, channel: Channel, amount: float) -> None:
+    """Writes what a channel paid, and the potential it used, into the record of the turn."""
+    name = channel.name
+    record["channels"][name] = record["channels_raw"][name] = amount
+    if PHI not in record["phi"] and channel.phi is not None:
+        record["phi"][PHI] = channel.phi
+
+
+def _layers(env: gym.Env[Any, Any]) -> Iterator[RewardLayer[Any]]:
+    """The reward layers of a stack, from the outside in."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, RewardLayer):
+            yield env
+        env = env.env
+
+
+def _mixed(env: gym.Env[Any, Any]) -> bool:
+    """Whether a wrapper that may change rewards stands between ``env`` and the record's author."""
+    while isinstance(env, OrderEnforcing | PassiveEnvChecker | TimeLimit):
+        env = env.env
+    return isinstance(env, gym.Wrapper) and not isinstance(env, RewardLayer)
+
+
+def _grader(env: gym.Env[Any, Any]) -> Callable[[], Verdict]:
+    try:
+        grade: Callable[[], Verdict] = env.get_wrapper_attr("grade")
+    except AttributeError:
+        raise TypeError(
+            f"env must offer grade() -> Verdict, got {env}; wrap a foreign environment in a "
+            "subclass of headway.wrappers.Graded first"
+        ) from None
+    return grade

@@ -1,0 +1,138 @@
+"""Gates: progress that is paid only if something else is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+
+from headway.verifiers import Verdict
+from headway.wrappers.arguments import one_of
+from headway.wrappers.channel import Ended, Filter, FilterWrapper, Record
+
+Predicate = Callable[[Verdict], bool]
+
+
+def attempted(verdict: Verdict) -> bool:
+    """Something was changed and submitted, right or wrong."""
+    return verdict.success or verdict.attempted
+
+
+def success(verdict: Verdict) -> bool:
+    """The task is done."""
+    return verdict.success
+
+
+def clean(verdict: Verdict) -> bool:
+    """Nothing is damaged: no violation stands."""
+    return not verdict.violations
+
+
+GATES: Mapping[str, Predicate] = MappingProxyType(
+    {"attempted": attempted, "success": success, "clean": clean}
+)
+"""Predicates by the names that ``GatedReward`` takes."""
+
+
+def predicate(gate: str) -> Predicate:
+    """The predicate of a name.
+
+    Args:
+        gate: A name in ``GATES``, or ``"module:function"`` for one of your own.
+
+    Raises:
+        ValueError: There is no such name, module or function.
+    """
+    if not isinstance(gate, str) or ":" not in gate:
+        return GATES[one_of("gate", gate, GATES)]
+    module, _, name = gate.partition(":")
+    try:
+        found: Predicate = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"gate must name a function as 'module:function', got {gate!r}") from error
+    if not callable(found):
+        raise ValueError(f"gate must name a function as 'module:function', got {gate!r}")
+    return found
+
+
+class Gate(Filter):
+    """Withholds what channels pay; what they charge always passes.
+
+    Args:
+        gate: A name in ``GATES``, or ``"module:function"``.
+        scope: ``"step"`` opens and closes with each turn. ``"episode"`` collects, and pays each
+            channel's sum on the last turn if the gate is open there.
+
+    Raises:
+        ValueError: ``gate`` or ``scope`` is unknown.
+    """
+
+    memory: ClassVar[tuple[str, ...]] = ("withheld",)
+
+    def __init__(self, gate: str, scope: Literal["episode", "step"]) -> None:
+        self.gate = gate
+        self.holds = predicate(gate)
+        self.scope = one_of("scope", scope, ("episode", "step"))
+        self.key = f"gate {gate!r}"
+        self.withheld: dict[str, float] = {}
+
+    def begin(self, record: Record) -> None:
+        """Forgets the last episode."""
+        self.withheld = {}
+        record["gate"][self.gate] = None
+
+    def step(self, record: Record, ended: Ended) -> None:
+        """Gates the amounts of one turn. Without a verdict the gate is closed."""
+        paid, verdict = record["channels"], record["verdict"]
+        decided = self.scope == "step" or ended != "no"
+        opened = decided and verdict.status == "ok" and bool(self.holds(verdict))
+        record["gate"][self.gate] = opened if decided else None
+        if self.scope == "step":
+            record["channels"] = {n: x if opened or x < 0.0 else 0.0 for n, x in paid.items()}
+            return
+        for name, amount in paid.items():
+            if amount > 0.0:
+                self.withheld[name] = self.withheld.get(name, 0.0) + amount
+        due = self.withheld if opened else {}
+        record["channels"] = {n: min(x, 0.0) + due.get(n, 0.0) for n, x in paid.items()}
+
+
+class GatedReward(FilterWrapper):
+    """Pays the channels inside it only where something else is true; never touches ``base``.
+
+    ``"episode"`` (gated accumulation): positive amounts are withheld, and each channel's sum is
+    paid on the last turn if the gate is open there. ``"step"``: a turn's positive amounts are paid
+    if the gate is open after it. Negative amounts pass at once in both, or failing on purpose
+    would erase a penalty. So put ``PotentialShaping`` outside: inside, a closed gate keeps what it
+    takes back at the end and withholds what it had paid.
+
+    ``info["headway"]["gate"][gate]`` is True or False once that is decided, None before. Without a
+    verdict the gate is closed, and ``status`` says why. Gates read verdicts, so no schedule closes
+    them.
+
+    Args:
+        env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
+        scope: ``"episode"`` or ``"step"``.
+        gate: ``"attempted"`` (something was changed and submitted, right or wrong), ``"success"``,
+            ``"clean"`` (no violation stands), or a function ``Verdict -> bool`` of your own as
+            ``"module:function"``.
+
+    Raises:
+        ValueError: An argument is outside its range, or ``env`` has this gate already.
+        TypeError: Nothing in ``env`` offers ``grade()``.
+
+    Source: G-RA; that penalties bypass the gate is our own.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        scope: Literal["episode", "step"] = "episode",
+        gate: str = "attempted",
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, scope=scope, gate=gate)
+        super().__init__(env, Gate(gate, scope))
