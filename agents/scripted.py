@@ -40,7 +40,7 @@ class _Script:
         Raises:
             TypeError: ``env`` is not a headway environment.
         """
-        self._rest = self._actions(_own(env))[::-1]
+        self._rest = self._actions(own(env))[::-1]
 
     def act(self, obs: str) -> str:
         """The next action of the list; the last is repeated if the episode outlives it.
@@ -103,7 +103,7 @@ class Random:
         Raises:
             TypeError: ``env`` is not a headway environment.
         """
-        self._env = _own(env)
+        self._env = own(env)
         self._rng = self._stream.sub(self._played, self._env.instance.task.id)
         self._played += 1
 
@@ -130,7 +130,12 @@ AGENTS: Mapping[str, Callable[[int], Agent]] = MappingProxyType(
 """``AGENTS[name](seed)`` is a new agent; those that leave nothing to chance ignore the seed."""
 
 
-def _own(env: gym.Env[Any, Any]) -> ToolEnv:
+def own(env: gym.Env[Any, Any]) -> ToolEnv:
+    """The headway environment inside a stack.
+
+    Raises:
+        TypeError: There is none.
+    """
     base = env.unwrapped
     if not isinstance(base, ToolEnv):
         raise TypeError(

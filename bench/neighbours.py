@@ -6,14 +6,17 @@ what a turn is there stands in its docstring.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 import gymnasium as gym
 
-from headway.bench.clock import Sample, of_turns
+from headway.bench.clock import Sample, of_calls, of_turns
 from headway.envs.tool_env import chosen
 
 TURNS = 10
@@ -68,9 +71,7 @@ def _gymnasium() -> Sample:
 
 def _textarena() -> Sample:
     """An observation and a move of Tower of Hanoi, in the stack that ``textarena.make`` builds."""
-    import textarena
-
-    env = textarena.make("TowerOfHanoi-v0")
+    env = import_module("textarena").make("TowerOfHanoi-v0")
 
     def move(action: str) -> None:
         env.get_observation()
@@ -82,10 +83,66 @@ def _textarena() -> Sample:
     )
 
 
+def _verifiers() -> Sample:
+    """A turn of a ``ToolEnv`` rollout: an answer at once instead of a model's, one call of a tool.
+
+    Versions from 0.4 on run the environment behind a server and have no such class.
+    """
+    vf = import_module("verifiers")
+    if not hasattr(vf, "ToolEnv"):
+        raise ImportError(f"no ToolEnv in {vf.__file__}")
+    types = import_module("verifiers.types")
+    call = types.ToolCall(id="call", name="add", arguments='{"a": 1, "b": 2}')
+    message = types.ResponseMessage(
+        content="", tool_calls=[call], finish_reason="tool_calls", is_truncated=False
+    )
+    answer = types.Response(id="answer", created=0, model="none", message=message)
+
+    class Instant(import_module("verifiers.clients").Client):  # type: ignore[misc]
+        """A client whose model always makes the same call."""
+
+        def setup_client(self, config: Any) -> Any:
+            return config
+
+        async def to_native_tool(self, tool: Any) -> Any:
+            return tool
+
+        async def to_native_prompt(self, messages: Any) -> Any:
+            return messages, {}
+
+        async def get_native_response(self, *args: Any, **kwargs: Any) -> Any:
+            return answer
+
+        async def raise_from_native_response(self, response: Any) -> None:
+            pass
+
+        async def from_native_response(self, response: Any) -> Any:
+            return response
+
+        async def close(self) -> None:
+            pass
+
+    def add(a: int, b: int) -> int:
+        """Adds two numbers."""
+        return a + b
+
+    prompt = [{"role": "user", "content": "Add 1 and 2."}]
+    tasks = import_module("datasets").Dataset.from_list([{"prompt": prompt, "answer": "3"}])
+    env = vf.ToolEnv(tools=[add], max_turns=TURNS, dataset=tasks)
+    task = env.get_dataset()[0]
+
+    async def rollouts() -> None:
+        for _ in range(EPISODES):
+            await env.rollout(task, Instant(None), "none")
+
+    return lambda: of_calls([lambda: asyncio.run(rollouts())]) / (EPISODES * TURNS)
+
+
 NEIGHBOURS: Mapping[str, Neighbour] = MappingProxyType(
     {
         "gymnasium": Neighbour("gymnasium", _gymnasium),
         "textarena": Neighbour("textarena", _textarena),
+        "verifiers": Neighbour("verifiers<0.4", _verifiers),
     }
 )
 """What ``against`` may name."""

@@ -172,33 +172,102 @@ def _rows(subjects: Sequence[_Subject], times: Mapping[str, Sequence[float]]) ->
     return rows
 
 
-# The oracle's episodes, one a template, so that the state changes as it does in real work. The
-# submission is left out: it ends the episode, and grades whether asked to or not.
-
-
 @dataclass(frozen=True, slots=True)
 class _Episode:
+    """What the oracle does in one task, so that the state changes as it does in real work.
+
+    The submission is left out: it ends the episode and grades, whether asked to or not.
+    """
+
     options: dict[str, Any]
     actions: list[str]
 
 
 def _episodes() -> list[_Episode]:
-    env, out = _make(), []
-    for template in _templates():
+    """One of every template."""
+    env, episodes = _make(), []
+    for template in env.unwrapped.domain.template_names("train"):
         options = {"template": template}
         env.reset(seed=0, options=options)
-        out.append(_Episode(options, env.unwrapped.solution()[:-1]))
-    return out
+        episodes.append(_Episode(options, env.unwrapped.solution()[:-1]))
+    return episodes
+
+
+def _oracle_turns(
+    env: gym.Env[Any, Any],
+    episodes: Sequence[_Episode],
+    turn: Callable[[str], object],
+) -> Sample:
+    def begin(number: int) -> None:
+        env.reset(seed=0, options=episodes[number].options)
+
+    return partial(of_turns, [episode.actions for episode in episodes], begin, turn)
 
 
 def _turns() -> Iterator[_Subject]:
-    """A turn and its parts, beside a step that does nothing."""
+    """A turn and its parts."""
     episodes = _episodes()
-    actions = [episode.actions for episode in episodes]
-    trivial, env, stack = gym.make(_TRIVIAL), _make(), ProgressReward(_make(), gamma=1.0)
-    grade = env.unwrapped.grade
+    trivial = _trivial_turns(gym.make(_TRIVIAL))
+    env, paid = _make(), ProgressReward(_make(), gamma=1.0)
 
     def call_and_grade(action: str) -> None:
         env.step(action)
-        grade()
-    ...
+        env.unwrapped.grade()
+
+    states = list(_states(env, episodes))
+    texts = [action for episode in episodes for action in episode.actions]
+    parse = [partial(parse_action, text, "json") for text in texts]
+    decode = [partial(json.loads, text) for text in texts]
+    base = "trivial step"
+    yield _Subject(base, "us", trivial)
+    yield _Subject("tool call and grade", "us", _oracle_turns(env, episodes, call_and_grade), base)
+    yield _Subject("tool call", "us", _oracle_turns(env, episodes, env.step), base)
+    yield _Subject("grade, new state", "us", partial(_grades, states, known=False), base)
+    yield _Subject("grade, known state", "us", partial(_grades, states, known=True), base)
+    yield _Subject(
+        "step with ProgressReward",
+        "us",
+        _oracle_turns(paid, episodes, paid.step),
+        "tool call and grade",
+    )
+    yield _Subject("json.loads of an action", "us", partial(of_calls, decode))
+    yield _Subject(
+        "parse_action", "us", partial(of_calls, parse), "json.loads of an action"
+    )
+    forks = [partial(headway.fork, state) for state in _states(paid, episodes)]
+    yield _Subject("fork of a stack", "us", partial(of_calls, forks), "tool call and grade")
+
+
+def _states(
+    env: gym.Env[Any, Any], episodes: Sequence[_Episode]
+) -> Iterator[gym.Env[Any, Any]]:
+    """The environment after each turn, its last state graded and the present one not yet."""
+    for episode in episodes:
+        env.reset(seed=0, options=episode.options)
+        for action in episode.actions:
+            env.step(action)
+            yield headway.fork(env)
+            env.unwrapped.grade()
+
+
+def _grades(states: Sequence[gym.Env[Any, Any]], *, known: bool) -> float:
+    calls = [headway.fork(state).unwrapped.grade for state in states]
+    if known:
+        of_calls(calls)
+    return of_calls(calls)
+
+
+class _Trivial(gym.Env[int, int]):
+    """Returns the five values."""
+
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, 0.0, False, False, {}

@@ -23,8 +23,9 @@ times ``RecordEpisodeStatistics``. So a recorder belongs outside the layers that
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium as gym
@@ -47,9 +48,11 @@ class Layer:
 
     Attributes:
         memory: Names of the attributes that change during an episode.
+        key: What a stack may hold only once; None for any number of it.
     """
 
     memory: ClassVar[tuple[str, ...]] = ()
+    key: str | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """The memory as a copy."""
@@ -85,6 +88,7 @@ class Channel(Layer, ABC):
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a text of at least one character, got {name!r}")
         self.name = name
+        self.key = f"channel {name!r}"
 
     @abstractmethod
     def begin(self, before: Verdict) -> None:
@@ -107,13 +111,7 @@ class Channel(Layer, ABC):
 
 
 class Filter(Layer, ABC):
-    """Changes what the channels inside it pay; never ``base``, never ``channels_raw``.
-
-    Attributes:
-        key: What may stand only once in a stack; None for what may be stacked.
-    """
-
-    key: str | None = None
+    """Changes what the channels inside it pay; never ``base``, never ``channels_raw``."""
 
     @abstractmethod
     def begin(self, record: Record) -> None:
@@ -146,20 +144,17 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     Args:
         env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
         layer: The pure object; copied, so one object may serve many environments.
-        key: What a stack may hold only once, None for any number of it.
-        remedy: What to do about a second one.
 
     Raises:
         TypeError: Nothing in ``env`` offers ``grade()``.
-        ValueError: ``env`` holds that ``key`` already.
+        ValueError: ``env`` holds a layer of the same key already.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], layer: L, key: str | None, remedy: str) -> None:
+    def __init__(self, env: gym.Env[Any, Any], layer: L) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, layer=layer)
         gym.Wrapper.__init__(self, env)
-        if key is not None and any(inner.key == key for inner in _layers(env)):
-            raise ValueError(f"a stack may hold {key} only once; {remedy}")
-        self.key = key
-        self.layer = copy.deepcopy(layer)
+        refuse_twice([layer, *(inner.layer for inner in _layers(env))])
+        self.layer: L = copy.deepcopy(layer)
         self._grade = _grader(env)
         self._mixed = _mixed(env)
         self._adopts = self._mixed
@@ -170,7 +165,7 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         """Starts an episode and pays nothing.
 
         Raises:
-            TypeError: ``grade()`` returned something else than a Verdict.
+            TypeError: ``grade()`` returned no Verdict.
         """
         obs, info = self.env.reset(seed=seed, options=options)
         self._grade = _grader(self.env)
@@ -178,11 +173,7 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         if self._adopts:
             info = self._adopt(0.0, info)
         record = info["headway"]
-        if record["verdict"] is None:
-            verdict = self._grade()
-            if not isinstance(verdict, Verdict):
-                raise TypeError(f"grade() must return a Verdict, got {verdict!r}")
-            record["verdict"], record["status"] = verdict, verdict.status
+        measure(record, self._grade)
         self._begin(record)
         return obs, info
 
@@ -232,12 +223,12 @@ class ChannelWrapper(RewardLayer[Channel]):
 
     def __init__(self, env: gym.Env[Any, Any], channel: Channel) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, channel=channel)
-        other = f"give this one another, for example name={channel.name + '-2'!r}"
-        super().__init__(env, channel, f"channel {channel.name!r}", other)
-        self._before: Verdict | None = None
+        super().__init__(env, channel)
+        self._before = Verdict(math.nan, False, {}, status="no_verdict", reason="no reset yet")
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one turn and adds what the channel pays for it."""
+        reward: Any
         obs, reward, terminated, truncated, info = self.env.step(action)
         if self._adopts:
             reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
@@ -245,8 +236,7 @@ class ChannelWrapper(RewardLayer[Channel]):
         record = info["headway"]
         after = record["verdict"]
         if after is None:
-            after = record["verdict"] = self._grade()
-            record["status"] = after.status
+            after = measure(record, self._grade)
         channel = self.layer
         ended: Ended = "terminated" if terminated else "truncated" if truncated else "no"
         amount = channel.step(self._before, after, ended)
@@ -288,7 +278,7 @@ class FilterWrapper(RewardLayer[Filter]):
 
     def __init__(self, env: gym.Env[Any, Any], filter: Filter) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, filter=filter)
-        super().__init__(env, filter, filter.key, "one of them is enough")
+        super().__init__(env, filter)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one turn and pays what the filter leaves of it."""
@@ -297,14 +287,27 @@ class FilterWrapper(RewardLayer[Filter]):
             terminated, truncated = bool(terminated), bool(truncated)
             info = self._adopt(float(reward), info)
         record = info["headway"]
-        if record["verdict"] is None:
-            record["verdict"] = self._grade()
-            record["status"] = record["verdict"].status
+        measure(record, self._grade)
         self.layer.step(record, "terminated" if terminated else "truncated" if truncated else "no")
         return obs, record["base"] + sum(record["channels"].values()), terminated, truncated, info
 
     def _begin(self, record: Record) -> None:
         self.layer.begin(record)
+
+
+def measure(record: Record, grade: Callable[[], Verdict]) -> Verdict:
+    """The verdict of the turn, graded now unless it was before.
+
+    Raises:
+        TypeError: ``grade()`` returned no Verdict.
+    """
+    verdict: Verdict | None = record["verdict"]
+    if verdict is None:
+        verdict = record["verdict"] = grade()
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"grade() must return a Verdict, got {verdict!r}")
+        record["status"] = verdict.status
+    return verdict
 
 
 def note(record: Record, channel: Channel, amount: float) -> None:
@@ -313,6 +316,19 @@ def note(record: Record, channel: Channel, amount: float) -> None:
     record["channels"][name] = record["channels_raw"][name] = amount
     if PHI not in record["phi"] and channel.phi is not None:
         record["phi"][PHI] = channel.phi
+
+
+def refuse_twice(layers: Sequence[Layer]) -> None:
+    """Makes sure that no two layers write to one place.
+
+    Raises:
+        ValueError: Two of them have the same key.
+    """
+    keys = [layer.key for layer in layers if layer.key is not None]
+    for layer in layers:
+        if keys.count(layer.key or "") > 1:
+            remedy = "give one another name=" if isinstance(layer, Channel) else "drop one"
+            raise ValueError(f"a stack may hold {layer.key} only once; {remedy}")
 
 
 def _layers(env: gym.Env[Any, Any]) -> Iterator[RewardLayer[Any]]:

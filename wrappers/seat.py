@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from headway.verifiers import Verdict
 from headway.wrappers.arguments import one_of
-from headway.wrappers.channel import Channel, Ended, Filter, Record, blank, note
+from headway.wrappers.channel import (
+    Channel,
+    Ended,
+    Filter,
+    blank,
+    measure,
+    note,
+    refuse_twice,
+)
 from headway.wrappers.schedule import Schedule
 
 try:
@@ -19,16 +26,16 @@ except ImportError as error:
 
 
 class SeatChannels(BaseWrapper[Any, Any, Any]):
-    """Pays reward layers to one seat of an AEC environment; the other seats see no change.
+    """Pays reward layers to one seat of an AEC environment; for the others nothing changes.
 
-    A turn of the seat goes from its action to its next one, or to its end: whatever the other
-    seats do in between belongs to it, and it is graded once, when the seat is up again. So the
-    discount counts the seat's own turns, and ``last()`` returns ``base + sum(channels)``, with
-    ``infos[seat]["headway"]`` as around a single environment.
+    A turn of the seat goes from its action to its next one, or to its end. What the other seats
+    do in between belongs to it, and it is graded and paid once, when the seat is up again. So the
+    discount counts the seat's own turns, ``last()`` returns ``base + sum(channels)``, and
+    ``infos[seat]["headway"]`` is the record that a single environment would have.
 
     Args:
         env: An AEC environment whose ``unwrapped`` offers ``grade() -> Verdict``.
-        layers: From the inside out; each is copied.
+        layers: From the inside out; copied.
         seat: The seat that is paid, one of ``env.possible_agents``.
 
     Raises:
@@ -41,19 +48,71 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         if not callable(getattr(env.unwrapped, "grade", None)):
-            raise TypeError(f"env must offer grade() -> Verdict, got {env}")
+            raise TypeError(f"env.unwrapped must offer grade() -> Verdict, got {env.unwrapped!r}")
         self.seat = one_of("seat", seat, env.possible_agents)
+        refuse_twice(layers)
         self.layers = copy.deepcopy(tuple(layers))
-        keys = [layer.key for layer in self.layers if layer.key is not None]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"a stack may hold {key} only once, got it {keys.count(key)} times")
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Starts a game and pays nothing."""
-        super().reset(seed=seed, options=options)
-        self._before = self._grade()
-        self._open = False  # whether the seat has acted and was not yet paid for it
-        self._owed = 0.0  # paid, and not yet collected by the seat's next action
-        record = self._record = self._fresh()
-        for layer in self.layers: ...
+        self.env.reset(seed=seed, options=options)
+        self._acted = False  # the seat has played, and was not graded since
+        self._due = 0.0  # paid, and not yet collected by the seat's next action
+        self._record = blank(0.0)
+        self._before = measure(self._record, self.env.unwrapped.grade)
+        for layer in self.layers:
+            if isinstance(layer, Channel):
+                layer.begin(self._before)
+                note(self._record, layer, 0.0)
+            else:
+                layer.begin(self._record)
+        self._publish(0.0)
+
+    def step(self, action: Any) -> None:
+        """Plays the move of the seat that is up."""
+        if self.env.agent_selection == self.seat:
+            self._acted, self._due = self._ended() == "no", 0.0
+        self.env.step(action)
+        paid = 0.0
+        if self._acted and (self.env.agent_selection == self.seat or self._ended() != "no"):
+            self._acted = False
+            self._due = paid = self._pay()
+        self._publish(paid)
+
+    def set_progress(self, k: int) -> None:
+        """Sets every schedule among the layers from the next reset on.
+
+        Raises:
+            ValueError: ``k`` is no int of at least 0.
+        """
+        for layer in self.layers:
+            if isinstance(layer, Schedule):
+                layer.set_progress(k)
+
+    def _ended(self) -> Ended:
+        if self.env.terminations[self.seat]:
+            return "terminated"
+        return "truncated" if self.env.truncations[self.seat] else "no"
+
+    def _pay(self) -> float:
+        """Grades the seat's turn; returns what its channels pay for it."""
+        self._record = blank(float(self.env._cumulative_rewards[self.seat]))
+        after = measure(self._record, self.env.unwrapped.grade)
+        ended = self._ended()
+        for layer in self.layers:
+            if isinstance(layer, Channel):
+                note(self._record, layer, layer.step(self._before, after, ended))
+            else:
+                layer.step(self._record, ended)
+        self._before = after
+        return sum(self._record["channels"].values(), 0.0)
+
+    def _publish(self, paid: float) -> None:
+        """Shows the game's tables with the seat's part in them; the game's own stay as they are."""
+        seat = self.seat
+        self.rewards, self.infos = dict(self.env.rewards), dict(self.env.infos)
+        self._cumulative_rewards = dict(self.env._cumulative_rewards)
+        if seat in self.infos:
+            self.rewards[seat] += paid
+            self._cumulative_rewards[seat] += self._due
+            self.infos[seat] = {**self.infos[seat], "headway": self._record}
