@@ -11,9 +11,11 @@ import difflib
 import json
 import math
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,15 +24,29 @@ from typing import Any, NoReturn
 import gymnasium as gym
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from headway.agents import AGENTS, Evaluation, demo, evaluate
+from headway.agents.person import HELP, Left, Person, told_of
 from headway.envs import DOMAINS
 from headway.envs.domain import Domain, load
 from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS
+from headway.envs.verify import WORLDS_PER_FAULT, Report, verify
 
 Told = Callable[[str, int, int], None]
 """``told(what, done, of)`` moves a progress bar."""
+
+CURVE_ROWS = 12
+"""At most so many turns of a progress curve are printed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _list(args: argparse.Namespace) -> int:
     rows = [_row(id, load(where)) for id, where in DOMAINS.items()]
     if args.json:
-        return _print_json({"environments": rows})
+        _print_json({"environments": rows})
+        return 0
     table = _table("id", "templates", "tools", "sandbox", "views", "extras")
     for row in rows:
         lists = (", ".join(row[name]) or "-" for name in ("templates", "tools"))
@@ -84,8 +101,6 @@ def _row(id: str, domain: Domain) -> dict[str, Any]:
 
 
 def _play(args: argparse.Namespace) -> int:
-    from headway.agents.person import HELP, Left, Person, told
-
     env = gym.make(args.id, **_settings(args))
     obs, info = env.reset(seed=args.seed)
     person = Person()
@@ -104,40 +119,40 @@ def _play(args: argparse.Namespace) -> int:
     ended = "Success" if info["headway"]["base"] else "No success"
     peeked = f" (peeked {person.peeked} times)" if person.peeked else ""
     print(obs, f"{ended}{peeked} after {info['turn']} turns.", sep="\n")
-    print(told(info["headway"]["verdict"]))
+    print(told_of(info["headway"]["verdict"]))
     return 0
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from headway.envs.verify import verify
-
     with _bars() as told:
         report = verify(DOMAINS[args.domain], seeds=args.seeds, told=told)
     status = 0 if report.sound else 1
     if args.json:
-        return _print_json(report.as_json(), status)
-    out = _out()
-    table = _table("what", "found", "allowed", title=f"{report.domain}, {report.tasks} tasks")
+        _print_json(report.as_json())
+    else:
+        _print_report(_out(), report)
+    return status
+
+
+def _print_report(out: Console, report: Report) -> None:
+    table = _table("what", "found", "allowed")
+    table.add_row("tasks", str(report.tasks), "")
     table.add_row("failures", str(len(report.failures)), "0")
     table.add_row("resampled", str(report.resampled), f"at most {report.tasks // 10}")
     table.add_row("planted faults", f"{report.faults.caught} of {report.faults.planted}", ">= 12")
     table.add_row("mutants caught", f"{report.mutants.caught} of {report.mutants.tried}", ">= 95 %")
     table.add_row("variants refused", f"{report.variants.refused} of {report.variants.tried}", "0")
     table.add_row("contract, median", f"{report.median_ms:.1f} ms", "")
-    out.print(table)
-    faults = _table("planted fault", "caught", title="in 20 worlds each, 18 are enough")
+    faults = _table("planted fault", f"caught in {WORLDS_PER_FAULT} worlds")
     for kind, caught in report.faults.by_kind.items():
-        faults.add_row(kind, "not applicable" if caught is None else f"{caught} of 20")
-    out.print(faults)
+        faults.add_row(kind, "not applicable" if caught is None else str(caught))
+    out.print(table, faults, sep="\n")
     for failure in report.failures:
         out.print(f"{failure.task_id or '-'}: {failure.check}: {failure.detail}", markup=False)
     out.print(f"{report.domain} is {'sound' if report.sound else 'NOT sound'}.")
-    return status
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from headway.agents import evaluate
-
     if args.episodes % args.samples:
         args.parser.error(
             f"argument --episodes: must be a multiple of --samples {args.samples}, "
@@ -160,8 +175,9 @@ def _eval(args: argparse.Namespace) -> int:
             print(f"headway: {what}", file=sys.stderr)
     status = 1 if result.no_verdict or result.died else 0
     if args.json:
-        return _print_json(result.as_json(), status)
-    _print_evaluation(_out(), result)
+        _print_json(result.as_json())
+    else:
+        _print_evaluation(_out(), result)
     return status
 
 
@@ -179,7 +195,7 @@ def _print_evaluation(out: Console, result: Evaluation) -> None:
         )
     curve = _table("turn", "mean progress", "")
     for turn in range(0, len(result.curve), 1 + len(result.curve) // CURVE_ROWS):
-        curve.add_row(str(turn), f"{result.curve[turn]:.3f}", bar(result.curve[turn]))
+        curve.add_row(str(turn), f"{result.curve[turn]:.3f}", ProgressBar(1.0, result.curve[turn], width=20))
     checks = _table("family of checks", "counts in")
     for family, share in result.by_check.items():
         checks.add_row(family, _share(share))
@@ -190,12 +206,18 @@ def _print_evaluation(out: Console, result: Evaluation) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from headway.bench import speed
+    from headway.bench import neighbours, speed  # brings asyncio and more, which only it needs
 
-    with _bars() as told:
-        rows = speed.run(quick=args.quick, against=args.against, told=told)
+    for name in args.against:
+        _check(args, "--against", name, tuple(neighbours.NEIGHBOURS))
+    try:
+        with _bars() as told:
+            rows = speed.run(quick=args.quick, against=args.against, told=told)
+    except ImportError as error:
+        args.parser.error(f"argument --against: {error}")
     if args.json:
-        return _print_json({"rows": [asdict(row) for row in rows]})
+        _print_json({"rows": [asdict(row) for row in rows]})
+        return 0
     table = _table("what", "unit", "median", "min", "n", "ratio", "versus")
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
@@ -206,15 +228,13 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from headway.agents import demo
-
     path = args.out / demo.FILE if args.out.is_dir() else args.out
     if not path.parent.is_dir():
         args.parser.error(f"argument --out: no folder {str(path.parent)!r} to write into")
     with _bars() as told:
         show = demo.play_one()
         compared = demo.compare(args.episodes, told)
-    demo.show(show, compared, _out())
+    demo.print_out(_out(), show, compared)
     try:
         path.write_text(demo.page(show, compared), encoding="utf-8")
     except OSError as error:
@@ -278,17 +298,201 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     )
 
     for sub in (play, score):
-        sub.add_argument("id", type=_id, help="for example Apps, Apps-v0 or headway/Apps-v0")
-        sub.add_argument("--difficulty", type=_one_of(DIFFICULTIES), default=1, metavar="1-5")
+        sub.add_argument("id", type=_id, metavar="ID", help="Apps, Apps-v0 or headway/Apps-v0")
+        sub.add_argument(
+            "--difficulty",
+            type=_one_of(DIFFICULTIES),
+            default=1,
+            metavar="1-5",
+            help="size of the world and its traps (default: 1)",
+        )
         sub.add_argument(
             "--rendering",
             type=_one_of(RENDERINGS),
             default=2,
             metavar="0-4",
-            help="how the task is told: 0 a checklist of calls, 4 a vague request (default: 2)",
+            help="how the task is told: 0 a list of calls, 4 a vague request (default: 2)",
         )
-        sub.add_argument("--template", help="a family of tasks (default: all)")
-    play.add_argument("--split", type=_one_of(SPLITS), default="train", help="default: train")
-    play.add_argument("--seed", type=_whole(0), default=0, help="which task (default: 0)")
+        sub.add_argument("--template", metavar="NAME", help="a family of tasks (default: any)")
+    for sub, split in ((play, "train"), (score, "test")):
+        sub.add_argument(
+            "--split",
+            type=_one_of(SPLITS),
+            default=split,
+            metavar="NAME",
+            help=f"{', '.join(SPLITS)} (default: {split})",
+        )
+        sub.add_argument(
+            "--seed", type=_whole(0), default=0, metavar="N", help="of the first task (default: 0)"
+        )
+    score.add_argument(
+        "--agent",
+        type=_one_of(tuple(AGENTS)),
+        default="oracle",
+        metavar="NAME",
+        help=f"{', '.join(AGENTS)} (default: oracle)",
+    )
+    for sub, name, least, default, says in (
+        (score, "--episodes", 1, 100, "episodes in all"),
+        (score, "--samples", 1, 1, "episodes of each task, for pass@k"),
+        (score, "--jobs", 1, 1, "processes; the result does not depend on it"),
+        (proof, "--seeds", 1, 100, "tasks in all"),
+        (demo, "--episodes", 1, 24, "episodes of each agent"),
+    ):
+        sub.add_argument(
+            name,
+            type=_whole(least),
+            default=default,
+            metavar="N",
+            help=f"{says} (default: {default})",
+        )
+    proof.add_argument("domain", type=_id, metavar="DOMAIN", help="for example Apps")
+    bench.add_argument("--quick", action="store_true", help="fewer rounds")
+    bench.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an installed package to measure as well; may be given again",
+    )
+    demo.add_argument(
+        "--out", type=Path, default=Path(), metavar="PATH", help="file or folder (default: here)"
+    )
+    for sub in (listing, proof, score, bench):
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
 
-    score.add_argument("--agent", type=_one_of(AGENT_NAMES), default="oracle", metavar="NAME")
+    first = next((a for a in argv if not a.startswith("-")), None)
+    if first is not None and first not in commands.choices:
+        parser.error(f"no command {first!r}; {_nearest(first, commands.choices)}")
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        known = re.findall(r"--[a-z]+", args.parser.format_help())
+        args.parser.error(f"no argument {unknown[0]!r}; {_nearest(unknown[0], known)}")
+    if args.command in ("play", "eval") and args.template is not None:
+        names = load(DOMAINS[args.id]).template_names(args.split)
+        _check(args, f"--template (split {args.split})", args.template, names)
+    return args
+
+
+def _id(text: str) -> str:
+    """The id that a person means: the newest version where none is named."""
+    ids = {}
+    for id in DOMAINS:
+        short = id.removeprefix("headway/")
+        ids.update({short.rpartition("-v")[0]: id, short: id, id: id})
+    if text not in ids:
+        raise argparse.ArgumentTypeError(f"no environment {text!r}; {_nearest(text, ids)}")
+    return ids[text]
+
+
+def _nearest(text: str, names: Iterable[str]) -> str:
+    names = list(names)
+    near = difflib.get_close_matches(text, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be an int of at least {least}, got {text!r}")
+        return value
+
+    return read
+
+
+def _one_of(allowed: Sequence[Any]) -> Callable[[str], Any]:
+    names = {str(value): value for value in allowed}
+
+    def read(text: str) -> Any:
+        if text not in names:
+            listed = ", ".join(names)
+            near = difflib.get_close_matches(text, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise argparse.ArgumentTypeError(f"must be one of {listed}, got {text!r}{hint}")
+        return names[text]
+
+    return read
+
+
+def _check(args: argparse.Namespace, name: str, value: str, allowed: Sequence[str]) -> None:
+    """Ends with wrong usage where a value depends on what only the command knows."""
+    try:
+        _one_of(allowed)(value)
+    except argparse.ArgumentTypeError as error:
+        args.parser.error(f"argument {name}: {error}")
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``play`` and ``eval`` pass on to the environment."""
+    return {name: getattr(args, name) for name in ("difficulty", "rendering", "template", "split")}
+
+
+# Output.
+
+
+def _out() -> Console:
+    return _Console(highlight=False)
+
+
+class _Console(Console):
+    """Leaves a closed pipe to :func:`main`, which knows the exit status."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+@contextmanager
+def _bars() -> Iterator[Told]:
+    """Progress bars on stderr, one for each thing that is told of; none where nobody looks."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        disable=not console.is_terminal,
+    ) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def told(what: str, done: int, of: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what)
+            progress.update(bars[what], completed=done, total=of)
+
+        yield told
+
+
+def _print_json(value: Mapping[str, Any]) -> None:
+    print(json.dumps(_plain(value), allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON has it: what was not measured is null, not NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _share(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.0%}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

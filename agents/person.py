@@ -100,7 +100,7 @@ class Person:
             print(describe(list(env.instance.toolbox.values()), env.action_format))
         elif line == ":progress":
             self.peeked += 1
-            print("Cheating: an agent never sees this.", told(env.grade()), sep="\n")
+            print("Cheating: an agent never sees this.", told_of(env.grade()), sep="\n")
         elif line == ":help":
             print(HELP)
         else:
@@ -137,7 +137,7 @@ def parse_line(line: str, tools: Mapping[str, Tool]) -> ToolCall:
     return ToolCall(name, args)
 
 
-def told(verdict: Verdict) -> str:
+def told_of(verdict: Verdict) -> str:
     """A verdict for a person."""
     if verdict.status != "ok":
         return f"No verdict: {verdict.reason}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from headway.envs.actions import MAX_ACTION
 from headway.envs.box import Box
+from headway.envs.contract import stands
 from headway.envs.domain import Domain
 from headway.envs.render import Instance
 from headway.envs.spaces import CUT, Cut, TextSpace
@@ -247,5 +247,4 @@ def _holds(text: str, value: str) -> bool:
     token = read_token(value)
     if token is not None:
         return token in tokens(text)
-    words = re.escape(tidy(value).casefold())
-    return re.search(rf"(?<!\w){words}(?!\w)", tidy(text).casefold()) is not None
+    return stands(tidy(value).casefold(), tidy(text).casefold())

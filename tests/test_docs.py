@@ -47,3 +47,32 @@ for rendering in range(5):
 print("ok")
 """
     assert run(row + play, tmp_path).strip() == "ok"
+
+
+def test_the_foreign_example_is_the_one_on_the_page() -> None:
+    """``docs/foreign-env.md`` shows the code that ``examples`` runs."""
+    shown, _ = blocks("docs/foreign-env.md", "python")
+    assert shown in (ROOT / "examples" / "foreign_taxi.py").read_text(encoding="utf-8")
+    assert len(shown.splitlines()) <= 25
+
+
+def test_the_ten_lines_of_the_readme_run(tmp_path: Path) -> None:
+    """They play an episode; the last line pays the outcome and the withheld progress."""
+    (example,) = blocks("README.md", "python")
+    lines = run(example, tmp_path).splitlines()
+    turn, reward = lines[-1].split()[:2]
+    assert int(turn) == len(lines) and float(reward) == 1.5
+
+
+def test_the_readme_names_only_what_is_there() -> None:
+    """Every command, page and file that README and docs name exists."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    for target in re.findall(r"\]\((docs/[^)]+)\)|`((?:scripts|examples|tests)/[\w./]+)`", text):
+        assert (ROOT / "".join(target)).exists(), target
+    for command in set(re.findall(r"^headway (\w+)", text, flags=re.MULTILINE)):
+        subprocess.run(
+            [sys.executable, "-m", "headway.cli", command, "--help"],
+            check=True,
+            capture_output=True,
+        )

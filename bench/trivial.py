@@ -1,0 +1,79 @@
+"""Environments that do next to nothing: what is measured around them is all there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from headway.envs.spaces import TextSpace
+from headway.verifiers import Verdict
+
+
+class Trivial(gym.Env[int, int]):
+    """Gives the five values that a step has to give; never ends."""
+
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Starts nothing."""
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Does nothing."""
+        return 0, 0.0, False, False, {}
+
+
+TRIVIAL = EnvSpec("Trivial-v0", entry_point=f"{__name__}:Trivial")
+"""For ``gym.make``, so that it gets the wrappers that every environment gets."""
+
+
+class Ladder(gym.Env[str, str]):
+    """Climbs one tenth of progress a turn and ends; its grades are ready, as a cached one is."""
+
+    action_space = TextSpace()
+    observation_space = TextSpace()
+    turns = 10
+
+    def __init__(self) -> None:
+        self._verdicts = [
+            Verdict(progress=turn / self.turns, success=turn == self.turns, ok={})
+            for turn in range(self.turns + 1)
+        ]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Starts at the foot."""
+        super().reset(seed=seed)
+        self._turn = 0
+        return "", self._info(0.0)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Climbs."""
+        self._turn += 1
+        ended = self._turn == self.turns
+        reward = 1.0 if ended else 0.0
+        return "", reward, ended, False, self._info(reward)
+
+    def grade(self) -> Verdict:
+        """The verdict of this rung."""
+        return self._verdicts[self._turn]
+
+    def _info(self, reward: float) -> dict[str, Any]:
+        return {
+            "headway": {
+                "base": reward,
+                "channels": {},
+                "channels_raw": {},
+                "phi": {},
+                "gate": {},
+                "status": "ungraded",
+                "verdict": None,
+            }
+        }
