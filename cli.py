@@ -79,12 +79,11 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json({"environments": rows})
         return 0
-    table = _table("id", "templates", "tools", "sandbox", "views", "extras")
     for row in rows:
-        lists = (", ".join(row[name]) or "-" for name in ("templates", "tools"))
-        rest = (", ".join(row[name]) or "-" for name in ("views", "extras"))
-        table.add_row(row["id"], *lists, row["sandbox"], *rest)
-    _out().print(table)
+        table = Table.grid(padding=(0, 2))
+        for name, value in row.items():
+            table.add_row(name, value if isinstance(value, str) else ", ".join(value) or "-")
+        _out().print(table, "")
     return 0
 
 
@@ -195,7 +194,9 @@ def _print_evaluation(out: Console, result: Evaluation) -> None:
         )
     curve = _table("turn", "mean progress", "")
     for turn in range(0, len(result.curve), 1 + len(result.curve) // CURVE_ROWS):
-        curve.add_row(str(turn), f"{result.curve[turn]:.3f}", ProgressBar(1.0, result.curve[turn], width=20))
+        curve.add_row(
+            str(turn), f"{result.curve[turn]:.3f}", ProgressBar(1.0, result.curve[turn], width=20)
+        )
     checks = _table("family of checks", "counts in")
     for family, share in result.by_check.items():
         checks.add_row(family, _share(share))
@@ -366,7 +367,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         parser.error(f"no command {first!r}; {_nearest(first, commands.choices)}")
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        known = re.findall(r"--[a-z]+", args.parser.format_help())
+        known = dict.fromkeys(re.findall(r"--[a-z]+", args.parser.format_help()))
         args.parser.error(f"no argument {unknown[0]!r}; {_nearest(unknown[0], known)}")
     if args.command in ("play", "eval") and args.template is not None:
         names = load(DOMAINS[args.id]).template_names(args.split)

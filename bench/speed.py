@@ -1,7 +1,7 @@
 """How fast headway is, beside a trivial environment and its neighbours in the same run.
 
 A figure of one machine says little about another, and on shared cores little about the same one
-ten minutes later. So all subjects are measured in turn, round by round, and every row compares its
+ten minutes later. So all subjects are measured in turn, round by round, and a row compares its
 subject with another of the same rounds.
 """
 
@@ -22,28 +22,32 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 import headway
 from headway.bench.clock import Sample, of_calls, of_turns
 from headway.bench.neighbours import measurements
+from headway.bench.trivial import TRIVIAL, Ladder
 from headway.envs.contract import certify
-from headway.envs.spaces import TextSpace
 from headway.envs.task import TaskKey
 from headway.envs.tools import parse_action
-from headway.verifiers import Verdict
 from headway.wrappers import GatedReward, PotentialShaping, ProgressReward
 
+ENV = "headway/Apps-v0"
+DIFFICULTY = 3
+TURN = "tool call and grade"
 ROUNDS = 30
 QUICK_ROUNDS = 5
+STEPS = 5000
+"""Steps of a trivial environment in one measurement."""
+
 LANES = 8
 WORKERS = 2
-"""Processes of the asynchronous vector."""
+"""Processes of the asynchronous vectors."""
 
 TARGETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "tool call and grade": {"median": 60.0, "ratio": 100.0},
+        TURN: {"median": 60.0, "ratio": 100.0},
         "ProgressReward layer": {"ratio": 2.0},
         "PotentialShaping layer": {"ratio": 2.0},
         "GatedReward layer": {"ratio": 2.0},
@@ -56,9 +60,6 @@ TARGETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 Told = Callable[[str, int, int], None]
 """``told(what, done, of)`` hears how far the measurement has come."""
 
-_make = partial(gym.make, "headway/Apps-v0", difficulty=3)
-_SCALES = {"us": 1e6, "us wall": 1e6, "ms": 1e3}
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -66,12 +67,12 @@ class Row:
 
     Attributes:
         name: The subject.
-        unit: Of ``median`` and ``min``, for one item: ``"us"`` or ``"ms"`` of this process's CPU
-            time, or ``"us wall"`` where other processes do the work.
+        unit: Of ``median`` and ``min``, for one item: ``"us"`` or ``"ms"`` of CPU time, or
+            ``"us wall"`` where other processes do the work.
         median: Over the rounds.
         min: Over the rounds.
         n: Rounds.
-        versus: Name of the row it is compared with; None where there is nothing to compare.
+        versus: Name of the row it is compared with; None where it is compared with nothing.
         ratio: ``min`` over the ``min`` of ``versus``, both in seconds; None without ``versus``,
             NaN if that took no measurable time. Of minima, because load from outside only ever
             adds: one quiet round for each of the two is enough, where a median needs most rounds
@@ -89,13 +90,32 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is measured in every round; ``over`` names the subject whose time is taken off."""
+    """What is measured once a round.
+
+    Attributes:
+        name: As in the row.
+        unit: As in the row.
+        sample: Measures.
+        versus: As in the row.
+        over: Name of the subject whose time is taken off: the stack that a layer lies on.
+    """
 
     name: str
     unit: str
     sample: Sample
     versus: str | None = None
     over: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode:
+    """What the oracle does in one task, so that the state changes as it does in real work.
+
+    The submission is left out: it ends the episode, and grades whether asked to or not.
+    """
+
+    options: dict[str, Any]
+    actions: list[str]
 
 
 def run(
@@ -107,7 +127,7 @@ def run(
     """Measures every subject once a round, always in the same order.
 
     Args:
-        quick: Few rounds, under 15 s, enough for ratios with wide bounds.
+        quick: Few rounds, in under 15 s, for ratios with wide bounds; else about a minute.
         against: Names in ``headway.bench.neighbours.NEIGHBOURS``, measured as well.
         told: Hears how far it has come.
 
@@ -116,15 +136,17 @@ def run(
         ImportError: A neighbour's package is not installed.
     """
     neighbours = measurements(against)
+    episodes = _episodes()
     rounds = QUICK_ROUNDS if quick else ROUNDS
-    with ExitStack() as open_vectors:
+    with ExitStack() as opened:
         subjects = [
-            *_turns(),
+            *_turns(episodes),
             *_layers(),
             *_tasks(),
-            *_vectors(open_vectors),
-            *_imports(),
-            *(_Subject(f"{n} turn", "us", s, "tool call and grade") for n, s in neighbours.items()),
+            *_vectors(episodes, opened),
+            _Subject("import gymnasium", "ms", partial(_import, "gymnasium")),
+            _Subject("import headway", "ms", partial(_import, "headway"), "import gymnasium"),
+            *(_Subject(f"{name} turn", "us", take, TURN) for name, take in neighbours.items()),
         ]
         times: dict[str, list[float]] = {subject.name: [] for subject in subjects}
         for done in range(1, rounds + 1):
@@ -136,51 +158,33 @@ def run(
 
 def target(row: Row) -> str:
     """The bounds of a row in words, ``"median 60 us, ratio 100"``; empty where it has none."""
-    bounds = TARGETS.get(row.name, {})
     return ", ".join(
-        f"{field} {bound:g}" + (f" {row.unit}" if field != "ratio" else "")
-        for field, bound in bounds.items()
+        f"{field} {bound:g}" + ("" if field == "ratio" else f" {row.unit}")
+        for field, bound in TARGETS.get(row.name, {}).items()
     )
 
 
 def _rows(subjects: Sequence[_Subject], times: Mapping[str, Sequence[float]]) -> list[Row]:
-    """Medians, minima and ratios; a layer's are those of its stack less those of what is under it."""
+    """What the measurements come to."""
 
     def taken(subject: _Subject, of: Callable[[Sequence[float]], float]) -> float:
-        under = of(times[subject.over]) if subject.over else 0.0
-        return of(times[subject.name]) - under
+        return of(times[subject.name]) - (of(times[subject.over]) if subject.over else 0.0)
 
     least = {subject.name: taken(subject, min) for subject in subjects}
     rows = []
     for subject in subjects:
-        scale = _SCALES[subject.unit]
-        ratio = None
-        if subject.versus is not None:
-            base = least[subject.versus]
-            ratio = least[subject.name] / base if base > 0 else math.nan
-        rows.append(
-            Row(
-                name=subject.name,
-                unit=subject.unit,
-                median=scale * taken(subject, statistics.median),
-                min=scale * least[subject.name],
-                n=len(times[subject.name]),
-                versus=subject.versus,
-                ratio=ratio,
-            )
-        )
+        name, versus, ratio = subject.name, subject.versus, None
+        if versus is not None:
+            ratio = least[name] / least[versus] if least[versus] > 0 else math.nan
+        scale = 1e3 if subject.unit == "ms" else 1e6
+        median = scale * taken(subject, statistics.median)
+        n = len(times[name])
+        rows.append(Row(name, subject.unit, median, scale * least[name], n, versus, ratio))
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Episode:
-    """What the oracle does in one task, so that the state changes as it does in real work.
-
-    The submission is left out: it ends the episode and grades, whether asked to or not.
-    """
-
-    options: dict[str, Any]
-    actions: list[str]
+def _make() -> gym.Env[Any, Any]:
+    return gym.make(ENV, difficulty=DIFFICULTY)
 
 
 def _episodes() -> list[_Episode]:
@@ -193,81 +197,155 @@ def _episodes() -> list[_Episode]:
     return episodes
 
 
-def _oracle_turns(
-    env: gym.Env[Any, Any],
-    episodes: Sequence[_Episode],
-    turn: Callable[[str], object],
-) -> Sample:
-    def begin(number: int) -> None:
-        env.reset(seed=0, options=episodes[number].options)
-
-    return partial(of_turns, [episode.actions for episode in episodes], begin, turn)
-
-
-def _turns() -> Iterator[_Subject]:
+def _turns(episodes: Sequence[_Episode]) -> Iterator[_Subject]:
     """A turn and its parts."""
-    episodes = _episodes()
-    trivial = _trivial_turns(gym.make(_TRIVIAL))
-    env, paid = _make(), ProgressReward(_make(), gamma=1.0)
+    trivial, env, paid = gym.make(TRIVIAL), _make(), ProgressReward(_make(), gamma=1.0)
+
+    def played(env: gym.Env[Any, Any], turn: Callable[[str], object]) -> Sample:
+        return partial(
+            of_turns,
+            [episode.actions for episode in episodes],
+            lambda number: env.reset(seed=0, options=episodes[number].options),
+            turn,
+        )
 
     def call_and_grade(action: str) -> None:
         env.step(action)
         env.unwrapped.grade()
 
-    states = list(_states(env, episodes))
+    steps = partial(of_turns, [[0] * STEPS], lambda number: trivial.reset(), trivial.step)
+    states, stacks = list(_states(env, episodes)), list(_states(paid, episodes))
     texts = [action for episode in episodes for action in episode.actions]
-    parse = [partial(parse_action, text, "json") for text in texts]
-    decode = [partial(json.loads, text) for text in texts]
-    base = "trivial step"
-    yield _Subject(base, "us", trivial)
-    yield _Subject("tool call and grade", "us", _oracle_turns(env, episodes, call_and_grade), base)
-    yield _Subject("tool call", "us", _oracle_turns(env, episodes, env.step), base)
-    yield _Subject("grade, new state", "us", partial(_grades, states, known=False), base)
-    yield _Subject("grade, known state", "us", partial(_grades, states, known=True), base)
-    yield _Subject(
-        "step with ProgressReward",
-        "us",
-        _oracle_turns(paid, episodes, paid.step),
-        "tool call and grade",
-    )
-    yield _Subject("json.loads of an action", "us", partial(of_calls, decode))
-    yield _Subject(
-        "parse_action", "us", partial(of_calls, parse), "json.loads of an action"
-    )
-    forks = [partial(headway.fork, state) for state in _states(paid, episodes)]
-    yield _Subject("fork of a stack", "us", partial(of_calls, forks), "tool call and grade")
+    forks = partial(of_calls, [partial(headway.fork, stack) for stack in stacks])
+    decoded = partial(of_calls, [partial(json.loads, text) for text in texts])
+    parsed = partial(of_calls, [partial(parse_action, text, "json") for text in texts])
+
+    yield _Subject("trivial step", "us", steps)
+    yield _Subject(TURN, "us", played(env, call_and_grade), "trivial step")
+    yield _Subject("tool call", "us", played(env, env.step), "trivial step")
+    yield _Subject("grade, new state", "us", lambda: _grades(states), "trivial step")
+    yield _Subject("grade, known state", "us", lambda: _grades(states, again=True), "trivial step")
+    yield _Subject("step with ProgressReward", "us", played(paid, paid.step), TURN)
+    yield _Subject("fork of that stack", "us", forks, TURN)
+    yield _Subject("json.loads of an action", "us", decoded)
+    yield _Subject("parse_action", "us", parsed, "json.loads of an action")
 
 
-def _states(
-    env: gym.Env[Any, Any], episodes: Sequence[_Episode]
-) -> Iterator[gym.Env[Any, Any]]:
-    """The environment after each turn, its last state graded and the present one not yet."""
+def _states(env: gym.Env[Any, Any], episodes: Sequence[_Episode]) -> Iterator[gym.Env[Any, Any]]:
+    """The stack after every turn, with the state before it graded and the present one not."""
     for episode in episodes:
         env.reset(seed=0, options=episode.options)
         for action in episode.actions:
+            env.unwrapped.grade()
             env.step(action)
             yield headway.fork(env)
-            env.unwrapped.grade()
 
 
-def _grades(states: Sequence[gym.Env[Any, Any]], *, known: bool) -> float:
+def _grades(states: Sequence[gym.Env[Any, Any]], *, again: bool = False) -> float:
+    """Copies are graded, because a state is new only once."""
     calls = [headway.fork(state).unwrapped.grade for state in states]
-    if known:
-        of_calls(calls)
-    return of_calls(calls)
+    first = of_calls(calls)
+    return of_calls(calls) if again else first
 
 
-class _Trivial(gym.Env[int, int]):
-    """Returns the five values."""
+def _layers() -> Iterator[_Subject]:
+    """What one wrapper adds, where the grade itself costs nothing."""
+    episodes = [[""] * Ladder.turns] * (STEPS // Ladder.turns)
 
-    action_space = gym.spaces.Discrete(2)
-    observation_space = gym.spaces.Discrete(2)
+    def layer(env: gym.Env[Any, Any], over: str, versus: str | None = None) -> _Subject:
+        sample = partial(of_turns, episodes, lambda number: env.reset(), env.step)
+        return _Subject(f"{type(env).__name__} layer", "us", sample, versus, over)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[int, dict[str, Any]]:
-        super().reset(seed=seed)
-        return 0, {}
+    under = Ladder()
+    bare, stock = "trivial graded step", "RecordEpisodeStatistics layer"
+    progress = ProgressReward(Ladder(), gamma=1.0)
+    shaping = PotentialShaping(Ladder(), gamma=1.0, on_truncation="zero")
+    gated = GatedReward(ProgressReward(Ladder(), gamma=1.0))
+    steps = partial(of_turns, episodes, lambda number: under.reset(), under.step)
+    yield _Subject(bare, "us", steps)
+    yield layer(RecordEpisodeStatistics(Ladder()), bare)
+    yield layer(progress, bare, stock)
+    yield layer(shaping, bare, stock)
+    yield layer(gated, "ProgressReward layer", stock)
 
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        return 0, 0.0, False, False, {}
+
+def _tasks() -> Iterator[_Subject]:
+    """The proof of a task, the reset that makes it, and the reset that makes it again."""
+    domain = _make().unwrapped.domain
+    names = domain.template_names("train")
+
+    def contract(seed: int) -> float:
+        template = names[seed % len(names)]
+        key = TaskKey(domain.name, domain.version, template, DIFFICULTY, 2, "train", seed)
+        return of_calls([partial(certify, domain, key)])
+
+    def reset(seed: int, *, again: bool) -> float:
+        options = {"template": names[seed % len(names)]}
+        calls = [partial(_make().reset, seed=seed, options=options)]
+        first = of_calls(calls)
+        return of_calls(calls) if again else first
+
+    seeds = [count(1) for _ in range(3)]
+    yield _Subject("contract", "ms", lambda: contract(next(seeds[0])))
+    yield _Subject("reset, new task", "ms", lambda: reset(next(seeds[1]), again=False), "contract")
+    yield _Subject(
+        "reset, known task", "ms", lambda: reset(next(seeds[2]), again=True), "reset, new task"
+    )
+
+
+def _vectors(episodes: Sequence[_Episode], opened: ExitStack) -> Iterator[_Subject]:
+    """One step of one environment among many."""
+    lanes = headway.TextVec(_make, LANES)
+    sync = headway.make_vec(ENV, LANES, difficulty=DIFFICULTY)
+    # Started afresh, because a process that may have threads should not be forked.
+    spawned = {"context": "spawn", "shared_memory": False}
+    several = partial(gym.make_vec, num_envs=WORKERS, vectorization_mode="async")
+    workers = several(ENV, difficulty=DIFFICULTY, vector_kwargs=spawned)
+    trivial = several(TRIVIAL, vector_kwargs=spawned)
+    for vector in (lanes, sync, workers, trivial):
+        opened.callback(vector.close)
+
+    def played(
+        size: int,
+        reset: Callable[[int], object],
+        step: Callable[[Any], object],
+        clock: Callable[[], float] = time.process_time,
+    ) -> Sample:
+        actions = [[[action] * size for action in episode.actions] for episode in episodes]
+        return lambda: of_turns(actions, reset, step, clock=clock) / size
+
+    def reset_lanes(number: int) -> None:
+        lanes.reset([0] * LANES, [episodes[number].options] * LANES)
+
+    def reset_sync(number: int) -> None:
+        sync.reset(seed=[0] * LANES, options=episodes[number].options)
+
+    def reset_workers(number: int) -> None:
+        workers.reset(seed=[0] * WORKERS, options=episodes[number].options)
+
+    nothing = trivial.action_space.sample()
+    transport, wall = f"AsyncVectorEnv of {WORKERS} trivial", time.perf_counter
+    yield _Subject(
+        f"TextVec of {LANES}", "us", played(LANES, reset_lanes, lanes.step), "tool call"
+    )
+    yield _Subject(
+        f"SyncVectorEnv of {LANES}", "us", played(LANES, reset_sync, sync.step), "tool call"
+    )
+    yield _Subject(
+        transport,
+        "us wall",
+        played(WORKERS, lambda number: trivial.reset(), lambda _: trivial.step(nothing), wall),
+    )
+    yield _Subject(
+        f"AsyncVectorEnv of {WORKERS}",
+        "us wall",
+        played(WORKERS, reset_workers, workers.step, wall),
+        transport,
+    )
+
+
+def _import(module: str) -> float:
+    """In a fresh interpreter, whose own start does not count."""
+    code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"
+    command = [sys.executable, "-P", "-c", code]
+    return float(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)

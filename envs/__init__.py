@@ -15,6 +15,4 @@ DOMAINS: Mapping[str, str] = MappingProxyType(
 """Every id and the domain behind it; a new world adds one row."""
 
 for _id, _domain in DOMAINS.items():
-    register(
-        id=_id, entry_point="headway.envs.tool_env:ToolEnv", kwargs={"domain": _domain}
-    )
+    register(id=_id, entry_point="headway.envs.tool_env:ToolEnv", kwargs={"domain": _domain})

@@ -75,7 +75,6 @@ def parse_action(text: str, format: str) -> tuple[ToolCall | BadCall, ...]:
     read = _dialect(format).read
     if len(text) > MAX_ACTION:
         return (BadCall(f"the action has {len(text)} characters; at most {MAX_ACTION} are read"),)
-    text = whole(text)
     found = list(islice(read(text), MAX_CALLS + 1))
     if len(found) > MAX_CALLS:
         found[MAX_CALLS] = BadCall(

@@ -177,14 +177,12 @@ class Box:
             raise
         except Exception as error:
             raise SandboxDied(f"tool {name!r} failed: {error!r}", by="infra") from error
-        return Reply(
-            reply_text(value), value, seen=tuple(self._seen), listed=tuple(self._listed)
-        )
+        return Reply(reply_text(value), value, seen=tuple(self._seen), listed=tuple(self._listed))
 
     def observe(self, records: Iterable[str]) -> None:
         """Records that the agent has really been shown."""
         seen = self.table("seen")
-        new = {record: {} for record in records if record not in seen}
+        new: dict[str, Row] = {record: {} for record in records if record not in seen}
         if new:
             self._tables["seen"] = {**seen, **new}
             self._version += 1

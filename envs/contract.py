@@ -286,7 +286,9 @@ def _policies(exam: _Exam) -> None:
 
 def _mutants(exam: _Exam) -> None:
     """6. Wrong solutions fail, unless they come to the oracle's very state."""
-    tried = exam.rng.sample(found := wrong(exam.instance, exam.rng), min(exam.most_mutants, len(found)))
+    tried = exam.rng.sample(
+        found := wrong(exam.instance, exam.rng), min(exam.most_mutants, len(found))
+    )
     starts = [before for before, _, _ in exam.oracle]
     for name, at, actions in tried:
         run = starts[at].fork() if at < len(starts) else exam.final.fork()
@@ -311,7 +313,9 @@ def _provenance(exam: _Exam) -> None:
     for clause in exam.task.clauses:
         for fact, start, end in clause.slots:
             if fact in exam.world.facts and clause.text[start:end] != exam.world.facts[fact]:
-                exam.miss("provenance", f"slot {fact!r} of {clause.id!r} holds {clause.text[start:end]!r}")
+                exam.miss(
+                    "provenance", f"slot {fact!r} of {clause.id!r} holds {clause.text[start:end]!r}"
+                )
     for steps in [list(exam.plan), *exam.orders]:
         run, known = Run(exam.instance), _Known(exam.instance)
         for step in steps:
@@ -335,7 +339,7 @@ def _coverage(exam: _Exam) -> None:
 
 
 def _uniqueness(exam: _Exam) -> None:
-    """10. Every phrase selects one record; searches return what is used, or declared distractors."""
+    """10. A phrase selects one record; a search returns what is used, or declared distractors."""
     for referent in exam.world.referents:
         match = where(referent.where)
         hits = [k for k, row in exam.task.tables[referent.table].items() if match(row)]
@@ -346,7 +350,9 @@ def _uniqueness(exam: _Exam) -> None:
             lost = set(action.finds) - set(reply.listed)
             twins = set(reply.listed) - set(action.finds) - exam.world.distractors
             if action.finds and (lost or twins):
-                exam.miss("uniqueness", f"{step.id}: search lost {sorted(lost)}, added {sorted(twins)}")
+                exam.miss(
+                    "uniqueness", f"{step.id}: search lost {sorted(lost)}, added {sorted(twins)}"
+                )
 
 
 def _leak(exam: _Exam) -> None:
@@ -477,7 +483,7 @@ def wrong(instance: Instance, rng: Rng) -> list[tuple[str, int, list[Call]]]:
     """Wrong solutions: name, the step up to which they follow the oracle, the actions from there.
 
     Acting steps left out, arguments swapped, off by one, cut short or made to say everything,
-    calls made twice that must not be or taken back, stray writes, and the naive solution of each trap.
+    calls made twice that must not be or taken back, stray writes, and each trap's naive solution.
     """
     plan = instance.plan
     out: list[tuple[str, int, list[Call]]] = []
@@ -549,7 +555,10 @@ def honest(instance: Instance, rng: Rng) -> list[tuple[str, list[Action]]]:
     out = [
         ("nothing read", writes),
         ("everything read first", [*instance.look(instance.open()), *calls]),
-        ("errors on the way", [Action("no_such_tool", {}), Action(calls[0].tool, {"x": 1}), *calls]),
+        (
+            "errors on the way",
+            [Action("no_such_tool", {}), Action(calls[0].tool, {"x": 1}), *calls],
+        ),
         ("lists turned round", [_turned(a) for a in calls]),
         ("repeated where harmless", [*work, *again, *submit]),
         ("free texts of its own", [_reworded(a) for a in calls]),

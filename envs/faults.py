@@ -172,7 +172,10 @@ def _markless_step(instance: Instance, rng: Rng) -> Instance:
     step = replace(first, id="again", after=(first.id,), writes=())
     object.__setattr__(step, "checks", ())
     return replace(
-        instance, world=replace(instance.world, steps=(*instance.world.steps[:1], step, *instance.world.steps[1:]))
+        instance,
+        world=replace(
+            instance.world, steps=(*instance.world.steps[:1], step, *instance.world.steps[1:])
+        ),
     )
 
 
@@ -281,7 +284,9 @@ def spoil_grader(instance: Instance, rng: Rng) -> Instance:
         table = rng.choice(touched)
         keys = tuple(instance.task.tables[table])
         fields = tuple(dict.fromkeys(f for r in instance.task.tables[table].values() for f in r))
-        return _judged(instance, writes=(*acceptance.writes, Allow(table, keys, fields), Allow(table, new={})))
+        return _judged(
+            instance, writes=(*acceptance.writes, Allow(table, keys, fields), Allow(table, new={}))
+        )
     return _rechecked(instance, check, replace(check, args={**check.args, "count": 2}))
 
 

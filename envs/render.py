@@ -199,9 +199,7 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _ordered(
-    say: _Speaker, world: LatentWorld, rendering: int
-) -> tuple[tuple[Clause, ...], str]:
+def _ordered(say: _Speaker, world: LatentWorld, rendering: int) -> tuple[tuple[Clause, ...], str]:
     clauses = [say.clause(s, imperative=True) for s in world.sayings]
     lines = [f"{n}. {c.text}" for n, c in enumerate(clauses, 1)]
     if rendering == 0:
@@ -250,28 +248,25 @@ def _documented(
 ) -> tuple[tuple[Clause, ...], str, dict[str, Any], tuple[Step, ...]]:
     rules = [s for s in world.sayings if s.rule]
     shown, _ = _prose(say, [s for s in world.sayings if not s.rule])
-    moved = tuple(
-        replace(say.clause(s, imperative=False), place="document") for s in rules
-    )
+    moved = tuple(replace(say.clause(s, imperative=False), place="document") for s in rules)
     title = say.rng.choice(domain.document.titles[say.split])
     tables, record = domain.document.place(tables, title, " ".join(c.text for c in moved))
     pointer = say.pick(domain.document.phrase).format(title=title)
     start = pointer.index(title)
-    where = Clause("document", pointer, frozenset({"document.read"}), (("document", start, start + len(title)),))
-    text = _join(
-        say.pick(OPENINGS), *(c.text for c in shown), pointer, say.pick(CLOSINGS)
+    where = Clause(
+        "document",
+        pointer,
+        frozenset({"document.read"}),
+        (("document", start, start + len(title)),),
     )
+    text = _join(say.pick(OPENINGS), *(c.text for c in shown), pointer, say.pick(CLOSINGS))
     check = Check("document.read", "seen", {"records": [record]}, 0.5, evidence=True)
     step = Step("document", (), domain.document.read(title), (check,))
     return (*shown, where, *moved), text, tables, (step,)
 
 
-def _vague(
-    say: _Speaker, world: LatentWorld
-) -> tuple[tuple[Clause, ...], str, tuple[Step, ...]]:
-    told = tuple(
-        replace(say.clause(s, imperative=False), place="user") for s in world.sayings
-    )
+def _vague(say: _Speaker, world: LatentWorld) -> tuple[tuple[Clause, ...], str, tuple[Step, ...]]:
+    told = tuple(replace(say.clause(s, imperative=False), place="user") for s in world.sayings)
     opening, slots = say.fill(say.pick(world.vague))
     where = Clause("request", opening, frozenset(f"ask.{c.id}" for c in told), slots)
     prelude = tuple(
@@ -296,8 +291,10 @@ def _acceptance(
     """Collects checks and footprint; what a hidden clause announces needs its being read."""
     hidden: dict[str, tuple[str, ...]] = {}
     for clause in clauses:
-        source = {"document": "document.read", "user": f"ask.{clause.id}"}.get(clause.place)
-        for check in clause.announces if source else ():
+        if clause.place == "instruction":
+            continue
+        source = "document.read" if clause.place == "document" else f"ask.{clause.id}"
+        for check in clause.announces:
             hidden[check] = tuple(dict.fromkeys((*hidden.get(check, ()), source)))
     checks = [check for step in prelude for check in step.checks] + [
         replace(check, needs=check.needs + hidden.get(check.id, ()))

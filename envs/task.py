@@ -145,9 +145,7 @@ class Task:
         content = {
             "id": self.id,
             "instruction": self.instruction,
-            "clauses": [
-                {**asdict(c), "announces": sorted(c.announces)} for c in self.clauses
-            ],
+            "clauses": [{**asdict(c), "announces": sorted(c.announces)} for c in self.clauses],
             "tables": self.tables,
             "tools": self.tools,
             "acceptance": asdict(self.acceptance),

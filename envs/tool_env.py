@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import gymnasium as gym
 
-from headway.envs.box import Box, SandboxDied
+from headway.envs.actions import FORMATS, BadCall, ToolCall, format_calls, parse_action
+from headway.envs.box import Box, Reply, SandboxDied
 from headway.envs.contract import certify
 from headway.envs.domain import Domain, load
 from headway.envs.render import Instance
 from headway.envs.rng import Rng
 from headway.envs.spaces import CUT, Cut, TextSpace
 from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS, TaskKey
-from headway.envs.actions import FORMATS, BadCall, ToolCall, format_calls, parse_action
 from headway.envs.tools import describe
 from headway.envs.wording import cut
 from headway.verifiers import Grader, Verdict
@@ -33,8 +34,9 @@ def chosen(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     Raises:
         ValueError: It is not; the message names the nearest that is.
     """
-    if any(value == item and type(value) is type(item) for item in allowed):
-        return value
+    plain = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+    if any(plain == item and type(plain) is type(item) for item in allowed):
+        return plain
     near = difflib.get_close_matches(str(value), [str(item) for item in allowed], n=1)
     hint = f"; did you mean {near[0]!r}?" if near and isinstance(value, str) else ""
     raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}{hint}")
@@ -83,13 +85,14 @@ class ToolEnv(gym.Env[str, str | Cut]):
         self.domain = load(domain)
         self.action_format: str = chosen("action_format", action_format, FORMATS)
         self.ends_on: str = chosen("ends_on", ends_on, ("submit", "success"))
-        self._defaults = {
-            "template": template,
-            "difficulty": difficulty,
-            "rendering": rendering,
-            "split": split,
-        }
-        self._check(self._defaults)
+        self._defaults = self._check(
+            {
+                "template": template,
+                "difficulty": difficulty,
+                "rendering": rendering,
+                "split": split,
+            }
+        )
         self.action_space = TextSpace(cut=True)
         self.observation_space = TextSpace()
         self._certified: dict[TaskKey, Instance] = {}
@@ -114,9 +117,8 @@ class ToolEnv(gym.Env[str, str | Cut]):
             UnsoundTask: The generator made a task that fails the contract.
         """
         super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-        self._begin(self._key(seed, dict(options or {})))
+        task_seed = int(self.np_random.integers(2**31)) if seed is None else int(seed)
+        self._begin(self._key(task_seed, dict(options or {})))
         instance = self.instance
         tools = describe(list(instance.toolbox.values()), self.action_format)
         text = f"{instance.task.instruction}\n\n{tools}\n\n{self._turns_left()}"
@@ -251,8 +253,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
             if len(options) > 1:
                 raise ValueError(f"options must be task_id alone or others, got {sorted(options)}")
             return self._known(options["task_id"])
-        want = {**self._defaults, **options}
-        self._check(want)
+        want = self._check({**self._defaults, **options})
         template = want["template"] or Rng(self.domain.name, "template", seed).choice(
             self.domain.template_names(want["split"])
         )
@@ -276,7 +277,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
         fields = ("template", "difficulty", "rendering", "split")
         self._check({name: getattr(key, name) for name in fields})
         first = TaskKey.parse(task_id.partition(".")[0])
-        instance, _ = certify(self.domain, first)
+        instance = self._certified.get(first) or certify(self.domain, first)[0]
         if instance.task.key != key:
             raise ValueError(
                 f"task_id {task_id!r} is not certified; seed {key.seed} gives {instance.task.id!r}"
@@ -284,12 +285,17 @@ class ToolEnv(gym.Env[str, str | Cut]):
         self._certified[first] = instance
         return first
 
-    def _check(self, want: Mapping[str, Any]) -> None:
-        chosen("difficulty", want["difficulty"], DIFFICULTIES)
-        chosen("rendering", want["rendering"], RENDERINGS)
+    def _check(self, want: Mapping[str, Any]) -> dict[str, Any]:
         split = chosen("split", want["split"], SPLITS)
-        if want["template"] is not None:
-            chosen(f"template (in split {split!r})", want["template"], self.domain.template_names(split))
+        names = self.domain.template_names(split)
+        return {
+            "template": None
+            if want["template"] is None
+            else chosen(f"template (in split {split!r})", want["template"], names),
+            "difficulty": chosen("difficulty", want["difficulty"], DIFFICULTIES),
+            "rendering": chosen("rendering", want["rendering"], RENDERINGS),
+            "split": split,
+        }
 
     def _act(self, action: str) -> str:
         """Runs the calls of a turn; calls after a submission are not run."""
@@ -298,19 +304,17 @@ class ToolEnv(gym.Env[str, str | Cut]):
         replies = []
         for number, call in enumerate(calls, 1):
             if self.box.table("submission"):
-                text, seen = "Not run: the work was already submitted.", ()
+                reply = Reply("Not run: the work was already submitted.", error=True)
             elif isinstance(call, BadCall):
-                text, seen = f"Error: {call.error}", ()
+                reply = Reply(f"Error: {call.error}", error=True)
             else:
                 reply = self.box.call(call.tool, call.args)
-                text, seen = reply.text, reply.seen
-            if len(calls) > 1:
-                text = f"[{number}] {text}"
+            text = f"[{number}] {reply.text}" if len(calls) > 1 else reply.text
             shown = cut(text, room)
             room = max(0, room - len(shown))
             # Evidence counts only if the text really reached the agent, whole.
             if shown == text:
-                self.box.observe(seen)
+                self.box.observe(reply.seen)
             replies.append(shown)
         return "\n".join(replies)
 

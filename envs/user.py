@@ -14,9 +14,7 @@ _WORD = re.compile(r"\w+")
 
 def user_table(clauses: Sequence[Clause]) -> Table:
     """What the user knows: a row a clause, in a table that no tool shows."""
-    return {
-        c.id: {"text": c.text, "ask": list(c.ask)} for c in clauses if c.place == "user"
-    }
+    return {c.id: {"text": c.text, "ask": list(c.ask)} for c in clauses if c.place == "user"}
 
 
 def answer(known: Mapping[str, Mapping[str, Any]], question: str) -> tuple[str, tuple[str, ...]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from headway.envs.box import SandboxDied
+from headway.envs.fork import fork
 from headway.envs.spaces import Cut
 
 
@@ -43,8 +44,9 @@ class TextVec:
     ) -> None:
         if lanes < 1:
             raise ValueError(f"lanes must be at least 1, got {lanes!r}")
-        make = env if callable(env) else lambda: gym.make(env, **kwargs)
+        make = partial(gym.make, env, **kwargs) if isinstance(env, str) else env
         self.envs = [make() for _ in range(lanes)]
+        self._dead: dict[int, SandboxDied] = {}
 
     def __len__(self) -> int:
         return len(self.envs)
@@ -59,32 +61,46 @@ class TextVec:
         Args:
             seeds: One a lane.
             options: One a lane.
+
+        Raises:
+            ValueError: There is not one a lane.
         """
         none = [None] * len(self)
-        pairs = zip(seeds or none, options or none, strict=True)
-        return [self._alive(i, lambda e, s=s, o=o: e.reset(seed=s, options=o))
-                for i, (s, o) in enumerate(pairs)]
+        seeds, options = self._per_lane("seeds", seeds or none), options or none
+        pairs = zip(seeds, self._per_lane("options", options), strict=True)
+        self._dead.clear()
+        return [
+            self._alive(lane, partial(self.envs[lane].reset, seed=seed, options=option))
+            for lane, (seed, option) in enumerate(pairs)
+        ]
 
     def reset_lane(
         self, lane: int, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Resets one lane."""
+        self._dead.pop(lane, None)
         return self.envs[lane].reset(seed=seed, options=options)
 
     def step(self, actions: Sequence[str | Cut | None]) -> list[Turn | SandboxDied | None]:
-        """Steps every lane whose action is not None."""
+        """Steps every lane whose action is not None.
+
+        Raises:
+            ValueError: There is not one action a lane.
+        """
         return [
-            None if action is None else self._alive(i, lambda e, a=action: Turn(*e.step(a)))
-            for i, action in enumerate(self._per_lane(actions))
+            None if action is None else self._alive(lane, partial(self.step_lane, lane, action))
+            for lane, action in enumerate(self._per_lane("actions", actions))
         ]
 
     def step_lane(self, lane: int, action: str | Cut) -> Turn:
         """Steps one lane."""
-        return Turn(*self.envs[lane].step(action))
+        obs, reward, terminated, truncated, info = self.envs[lane].step(action)
+        return Turn(obs, float(reward), terminated, truncated, info)
 
     def fork_lane(self, source: int, target: int) -> None:
         """Makes lane ``target`` a sibling of lane ``source`` in mid-episode."""
-        old, self.envs[target] = self.envs[target], copy.deepcopy(self.envs[source])
+        old, self.envs[target] = self.envs[target], fork(self.envs[source])
+        self._dead.pop(target, None)
         old.close()
 
     def close(self) -> None:
@@ -92,15 +108,19 @@ class TextVec:
         for env in self.envs:
             env.close()
 
-    def _per_lane(self, values: Sequence[Any]) -> Sequence[Any]:
+    def _per_lane(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
         if len(values) != len(self):
-            raise ValueError(f"actions must be one a lane, {len(self)}, got {len(values)}")
+            raise ValueError(f"{name} must be one a lane, {len(self)}, got {len(values)}")
         return values
 
-    def _alive(self, lane: int, act: Callable[[gym.Env[Any, Any]], Any]) -> Any:
+    def _alive(self, lane: int, act: Callable[[], Any]) -> Any:
+        """What ``act`` returns, or the death of the lane, which then lasts until its reset."""
+        if lane in self._dead:
+            return self._dead[lane]
         try:
-            return act(self.envs[lane])
+            return act()
         except SandboxDied as death:
+            self._dead[lane] = death
             return death
 
 
@@ -110,7 +130,8 @@ def make_vec(
     *,
     vectorization_mode: str = "sync",
     vector_kwargs: dict[str, Any] | None = None,
-    wrappers: Sequence[Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]] | None = None,
+    wrappers: Sequence[Callable[[gym.Env[Any, Any]], gym.Wrapper[Any, Any, Any, Any]]]
+    | None = None,
     **kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """``gym.make_vec`` with the flags that text needs.

@@ -278,27 +278,27 @@ def _mutants(sound: Sequence[Instance], told: Told) -> MutantCount:
             tried += 1
             caught += bool(examine(spoil_grader(instance, rng), mutants=10**6)[0])
         else:
-            name, verdict, same = _one_wrong(instance, rng)
+            succeeds, same = _one_wrong(instance, rng)
             tried += not same
-            caught += not same and not verdict
+            caught += not same and not succeeds
         told("mutants", n + 1, TRIES)
     return MutantCount(tried, caught)
 
 
-def _one_wrong(instance: Instance, rng: Rng) -> tuple[str, bool, bool]:
-    """A wrong solution: its name, whether it succeeds, whether it is none after all."""
-    name, at, actions = rng.choice(wrong(instance, rng))
+def _one_wrong(instance: Instance, rng: Rng) -> tuple[bool, bool]:
+    """Whether a wrong solution succeeds, and whether it comes to the right state after all."""
+    _, at, actions = rng.choice(wrong(instance, rng))
     right, run = Run(instance), Run(instance)
     right.play(a for step in instance.plan for a in step.actions)
     run.play(a for step in instance.plan[:at] for a in step.actions).play(actions)
-    return name, run.grade().success, run.same_world(right)
+    return run.grade().success, run.same_world(right)
 
 
 def _variants(sound: Sequence[Instance], told: Told) -> VariantCount:
     tried = refused = 0
     for n in range(TRIES if sound else 0):
         instance, rng = sound[n * 3 % len(sound)], Rng("variant", n)
-        name, actions = rng.choice(honest(instance, rng))
+        _, actions = rng.choice(honest(instance, rng))
         tried += 1
         refused += not Run(instance).play(actions).grade().success
         told("variants", n + 1, TRIES)

@@ -15,7 +15,6 @@ from headway.envs.rng import Rng
 from headway.verifiers import Allow, Check
 from headway.verifiers.view import Row, Table
 
-
 T = TypeVar("T")
 
 
@@ -290,7 +289,9 @@ class Draft:
         """
         self.question = True
         self.secret("answer", text, bits=bits)
-        check = Check("answer", "rows", {"table": "submission", "where": {"answer": {"typed": [text]}}})
+        check = Check(
+            "answer", "rows", {"table": "submission", "where": {"answer": {"typed": [text]}}}
+        )
         action = Action("submit", {"answer": text}, {"answer": tuple(source)})
         return self.step("answer", [action], check, after=[s.id for s in self.steps])
 
@@ -330,7 +331,8 @@ class Draft:
 
 def order(steps: Sequence[Step], rng: Rng) -> list[Step]:
     """A random topological order of ``steps``."""
-    left, done, out = list(steps), set(), []
+    left, out = list(steps), list[Step]()
+    done: set[str] = set()
     known = {s.id for s in steps}
     while left:
         ready = [s for s in left if (set(s.after) & known) <= done]

@@ -89,7 +89,9 @@ def differences(domain: Domain) -> list[str]:
         for attempt in task["attempts"]:
             verdict = judged(instance, attempt["calls"])
             if verdict != attempt["verdict"]:
-                out.append(f"{task['id']}: {attempt['name']}: {attempt['verdict']} became {verdict}")
+                out.append(
+                    f"{task['id']}: {attempt['name']}: {attempt['verdict']} became {verdict}"
+                )
     return out
 
 

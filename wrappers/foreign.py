@@ -114,9 +114,7 @@ class Graded(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs, A
         }
         fresh["submission"] = {"end": {}} if self._ended else {}
         was = self._now
-        self._now = {
-            name: was[name] if was.get(name) == new else new for name, new in fresh.items()
-        }
+        self._now = {n: was[n] if was.get(n) == rows else rows for n, rows in fresh.items()}
         self._read_at = self._turn
 
 

@@ -86,18 +86,27 @@ class Gate(Filter):
 
     def step(self, record: Record, ended: Ended) -> None:
         """Gates the amounts of one turn. Without a verdict the gate is closed."""
-        paid, verdict = record["channels"], record["verdict"]
-        decided = self.scope == "step" or ended != "no"
-        opened = decided and verdict.status == "ok" and bool(self.holds(verdict))
-        record["gate"][self.gate] = opened if decided else None
+        paid = record["channels"]
         if self.scope == "step":
-            record["channels"] = {n: x if opened or x < 0.0 else 0.0 for n, x in paid.items()}
+            opened = record["gate"][self.gate] = self._opens(record["verdict"])
+            for name, amount in paid.items():
+                if amount > 0.0 and not opened:
+                    paid[name] = 0.0
             return
         for name, amount in paid.items():
             if amount > 0.0:
                 self.withheld[name] = self.withheld.get(name, 0.0) + amount
-        due = self.withheld if opened else {}
-        record["channels"] = {n: min(x, 0.0) + due.get(n, 0.0) for n, x in paid.items()}
+                paid[name] = 0.0
+        if ended == "no":
+            record["gate"][self.gate] = None
+            return
+        opened = record["gate"][self.gate] = self._opens(record["verdict"])
+        if opened:
+            for name, amount in self.withheld.items():
+                paid[name] += amount
+
+    def _opens(self, verdict: Verdict) -> bool:
+        return verdict.status == "ok" and bool(self.holds(verdict))
 
 
 class GatedReward(FilterWrapper):

@@ -66,9 +66,9 @@ class Schedule(Filter):
 
     def step(self, record: Record, ended: Ended) -> None:
         """Scales the amounts of one turn."""
-        weight = self.weight
-        # Adding 0.0 makes a negative zero positive: at weight 0 nothing is left, not even a sign.
-        record["channels"] = {n: weight * x + 0.0 for n, x in record["channels"].items()}
+        paid, weight = record["channels"], self.weight
+        for name, amount in paid.items():
+            paid[name] = weight * amount + 0.0  # at weight 0 nothing is left, not even a sign
 
 
 class ScheduledReward(FilterWrapper):

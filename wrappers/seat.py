@@ -19,13 +19,13 @@ from headway.wrappers.channel import (
 from headway.wrappers.schedule import Schedule
 
 try:
-    from pettingzoo import AECEnv
-    from pettingzoo.utils.wrappers import BaseWrapper
+    from pettingzoo import AECEnv  # type: ignore[import-untyped]
+    from pettingzoo.utils.wrappers import BaseWrapper  # type: ignore[import-untyped]
 except ImportError as error:
     raise ImportError("SeatChannels needs pettingzoo: pip install 'headway[multi]'") from error
 
 
-class SeatChannels(BaseWrapper[Any, Any, Any]):
+class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has no types
     """Pays reward layers to one seat of an AEC environment; for the others nothing changes.
 
     A turn of the seat goes from its action to its next one, or to its end. What the other seats

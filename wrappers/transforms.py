@@ -59,13 +59,12 @@ class Diff(Channel):
 
     def step(self, before: Verdict, after: Verdict, ended: Ended) -> float:
         """The scaled difference; 0.0 as long as nothing was ever measured."""
-        was = self.phi
+        was = now = self.phi
         if after.status == "ok":
-            self.phi = after.progress
-        now = self.phi
+            now = self.phi = after.progress
         if was is None or now is None:
             return 0.0
-        if ended in self.zero_at:
+        if ended != "no" and ended in self.zero_at:
             now = 0.0
         return self.scale * (self.gamma * now - was)
 

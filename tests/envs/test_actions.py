@@ -283,6 +283,7 @@ def test_nesting_is_bounded_whatever_the_stack(format):
         return deeper(frames - 1, text) if frames else parse_action(text, format)
 
     assert tools(nested(MAX_DEPTH - 2), format) == ["a"]
+    assert tools(nested(MAX_DEPTH - 2) + "\n<tool_call>" + "[" * 200, format)[0] == "a"
     for text in (nested(MAX_DEPTH - 1), nested(900), nested(900)[:-500], nested(40_000)):
         assert f"nested more than {MAX_DEPTH} levels deep" in error(text, format)
         assert deeper(600, text) == parse_action(text, format)

@@ -114,9 +114,7 @@ def test_difficulty_grows() -> None:
                 for seed in range(8)
             ]
             calls.append(statistics.mean(len(w.solution()) for w in worlds))
-            records.append(
-                statistics.mean(sum(map(len, w.task.tables.values())) for w in worlds)
-            )
+            records.append(statistics.mean(sum(map(len, w.task.tables.values())) for w in worlds))
         assert calls == sorted(set(calls)), (template, calls)
         assert records == sorted(set(records)), (template, records)
 
@@ -213,7 +211,9 @@ def test_a_report_needs_its_pairs() -> None:
     def crossed(args: dict[str, Any]) -> dict[str, Any]:
         head, first, second, *rest = args["text"].splitlines()
         a, b = first.split(","), second.split(",")
-        return {"text": "\n".join([head, ",".join([*a[:2], b[2]]), ",".join([*b[:2], a[2]]), *rest])}
+        return {
+            "text": "\n".join([head, ",".join([*a[:2], b[2]]), ",".join([*b[:2], a[2]]), *rest])
+        }
 
     assert played(instance).grade().success
     verdict = played(instance, file_write=crossed).grade()

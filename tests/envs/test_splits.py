@@ -87,7 +87,10 @@ def test_nothing_is_seen_before_it_is_earned(split: str) -> None:
     for instance in instances(split, 40):
         mark = canary(instance.task.key)["canary"]["text"]
         run = Run(instance)
-        texts = [instance.task.instruction, json.dumps([t.schema() for t in instance.toolbox.values()])]
+        texts = [
+            instance.task.instruction,
+            json.dumps([t.schema() for t in instance.toolbox.values()]),
+        ]
         texts += [run.do(action).text for action in instance.look(run.box)]
         texts += [run.do(action).text for action in instance.solution()[:-1]]
         assert not any(mark in text for text in texts)

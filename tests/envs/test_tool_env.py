@@ -168,8 +168,7 @@ def test_success_on_the_last_allowed_turn_is_no_cut(make, submits: bool, ends_on
     env.reset(seed=1)
     work = env.solution()[: None if submits else -1]
     if submits and ends_on == "success":
-        work = work[:-2] + work[-1:] + work[-2:-1]  # nothing is solved before the last turn
-        work = work[:-2] + ["\n".join(work[-2:][::-1])]
+        work = [*work[:-2], "\n".join(work[-2:])]  # nothing is solved before the last turn
     idle = env.instance.task.max_turns - len(work)
     steps = play(env, [NOTHING] * idle + work)
     assert len(steps) == env.instance.task.max_turns
@@ -670,6 +669,8 @@ def test_certified_tasks_are_kept_and_bounded(make) -> None:
     kept = env.instance
     env.reset(seed=1)
     assert env.instance is kept
+    env.reset(options={"task_id": kept.task.id})
+    assert env.instance is kept
     for seed in range(2, 2 + KEEP):
         env.reset(seed=seed)
     assert len(env._certified) == KEEP
@@ -707,8 +708,8 @@ def test_the_oracle_wins_everywhere(difficulty: int, rendering: int) -> None:
 def test_doing_nothing_earns_nothing(template: str) -> None:
     """No action, an empty one, or handing in what was found."""
     env = gym.make(ID, template=template, split="test")
-    submit = env.unwrapped.format
-    for action in ("", "   ", headway.CUT, submit("submit", {}), submit("submit", {"answer": ""})):
+    call = env.unwrapped.format
+    for action in ("", "   ", headway.CUT, call("submit", {}), call("submit", {"answer": ""})):
         env.reset(seed=2)
         steps = play(env, [action] * 999)
         assert sum(s[1] for s in steps) == 0.0 and (steps[-1][2] or steps[-1][3])

@@ -279,29 +279,24 @@ def _rows(args: Mapping[str, Any]) -> Callable[[View], bool]:
     if "key" in args:
         key = _string(args["key"])
         return lambda view: (row := view.table(name).get(key)) is not None and match(row)
-    low, high = _bounds(args.get("count", 1))
+    least, exact = _count(args.get("count", 1))
 
     def test(view: View) -> bool:
-        found = 0
-        for row in view.table(name).values():
-            if match(row):
-                found += 1
-                if high is None and found >= low:
-                    return True
-                if high is not None and found > high:
-                    return False
-        return found >= low
+        found = sum(map(match, view.table(name).values()))
+        return found == least if exact else found >= least
 
     return test
 
 
-def _bounds(count: Any) -> tuple[int, int | None]:
-    least = count["min"] if isinstance(count, Mapping) and list(count) == ["min"] else count
+def _count(count: Any) -> tuple[int, bool]:
+    """``(how many, whether exactly so many)``."""
+    exact = not isinstance(count, Mapping)
+    least = count if exact else count["min"] if list(count) == ["min"] else None
     if isinstance(least, bool) or not isinstance(least, int) or least < 0:
         raise ValueError(
             f"count must be an integer >= 0 or {{'min': such an integer}}, got {count!r}"
         )
-    return least, (least if least is count else None)
+    return least, exact
 
 
 def _whole_table(args: Mapping[str, Any]) -> Callable[[View], bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ def guess(box: Box, rng: Rng) -> Action:
         key = rng.choice(list(rows)) if rows else "none"
         return key if field is None or not rows else str(rows[key].get(field, ""))
 
-    values = {
+    values: dict[str, Callable[[], Any]] = {
         "query": lambda: rng.choice(some("mail", "subject").split() or ["mail"]),
         "to": lambda: some("contacts", "email"),
         "subject": lambda: some("mail", "subject"),

@@ -75,9 +75,7 @@ def mail(draft: Draft, sender: str, subject: str, body: str) -> str:
 
 def event(draft: Draft, title: str, date: str, start: str, who: Sequence[str] = ()) -> str:
     """Adds an event and returns its id."""
-    return draft.add(
-        "events", "e", title=title, date=date, start=start, who=list(who), status="on"
-    )
+    return draft.add("events", "e", title=title, date=date, start=start, who=list(who), status="on")
 
 
 def note(draft: Draft, title: str, text: str) -> str:
@@ -175,7 +173,11 @@ def bills(draft: Draft) -> None:
         else:
             total += round(float(amount) * 100)
             pay = {"payee": vendor, "amount": float(amount), "memo": f"{month} bill"}
-            sent = {"payee": {"text": vendor}, "amount": {"number": amount}, "status": "sent"}
+            sent: dict[str, Any] = {
+                "payee": {"text": vendor},
+                "amount": {"number": amount},
+                "status": "sent",
+            }
             before = draft.step(
                 f"pay.{name}",
                 [Action("pay_send", pay, {"memo": ()})],
@@ -324,11 +326,15 @@ def move(draft: Draft) -> None:
     old, new = day(draft, 5, 2, 12), day(draft, 5, 13, 27)
     draft.facts |= {"old": old, "new": new, "reason": rng.choice(words["reason"])}
     count = knobs.size + 1
-    guests = [draft.tables["contacts"][id] for id in rng.sample(list(draft.tables["contacts"]), count)]
+    guests = [
+        draft.tables["contacts"][id] for id in rng.sample(list(draft.tables["contacts"]), count)
+    ]
     topics = rng.sample(words["topic"], count)
     meetings = [
         (event(draft, f"{topic} review", old, start, [guest["email"]]), guest["email"], topic)
-        for topic, guest, start in zip(topics, guests, sorted(rng.sample(HOURS, count)), strict=True)
+        for topic, guest, start in zip(
+            topics, guests, sorted(rng.sample(HOURS, count)), strict=True
+        )
     ]
     fit = count - 1 if knobs.traps >= 1 else count
     free = sorted(rng.sample(HOURS, fit if knobs.traps >= 1 else max(fit, 6)))
@@ -649,15 +655,22 @@ def triage(draft: Draft) -> None:
         id = mail(draft, rng.choice(senders), f"{topic} ticket {no}", body)
         tickets[id], number[id] = code, no
     for _ in range(2 * knobs.distractors):
-        subject = f"{rng.choice(others)} ticket {draft.unique(lambda: str(rng.randint(1000, 9999)))}"
+        subject = (
+            f"{rng.choice(others)} ticket {draft.unique(lambda: str(rng.randint(1000, 9999)))}"
+        )
         mail(draft, rng.choice(senders), subject, f"Priority {rng.choice(codes)}. See above.")
     changed = {}
     for id in list(tickets)[: knobs.traps]:
         code = rng.choice([c for c in codes if c != tickets[id]])
         body = f"Correction: this one is priority {code}."
-        changed[id] = (mail(draft, rng.choice(senders), f"Re: {topic} ticket {number[id]}", body), code)
+        changed[id] = (
+            mail(draft, rng.choice(senders), f"Re: {topic} ticket {number[id]}", body),
+            code,
+        )
         draft.distract(f"mail/{changed[id][0]}")
-    search = Action("mail_search", {"query": f"{topic} ticket"}, finds=tuple(f"mail/{t}" for t in tickets))
+    search = Action(
+        "mail_search", {"query": f"{topic} ticket"}, finds=tuple(f"mail/{t}" for t in tickets)
+    )
     marked = []
     for n, (id, code) in enumerate(tickets.items()):
         follow, now = changed.get(id, (None, code))
@@ -696,7 +709,11 @@ def triage(draft: Draft) -> None:
             Action(
                 "note_write",
                 {"title": title, "text": count},
-                {"text": tuple(f"mail/{changed[id][0] if id in changed else id}" for id in tickets)},
+                {
+                    "text": tuple(
+                        f"mail/{changed[id][0] if id in changed else id}" for id in tickets
+                    )
+                },
             )
         ],
         noted("count", title, count),
@@ -796,7 +813,7 @@ def receipts(draft: Draft) -> None:
         source += [record, f"mail/{void}"]
         extra.append([date, item, amount])
     listing = Action("file_list", {"folder": "receipts"})
-    reads = []
+    reads: list[str] = []
     for n, record in enumerate(r for r in source if r.startswith("files/")):
         name = record.split("/")[-1].removesuffix(".txt")
         look = [Action("file_read", {"path": record.removeprefix("files/")})]
@@ -834,7 +851,9 @@ def receipts(draft: Draft) -> None:
     draft.step(
         "report",
         [report(rows)],
-        Check("report", "rows", {"table": "files", "key": path, "where": {"text": {"csv": gold}}}, 2.0),
+        Check(
+            "report", "rows", {"table": "files", "key": path, "where": {"text": {"csv": gold}}}, 2.0
+        ),
         after=reads,
         writes=[Allow("files", keys=(path,), new={})],
     )
@@ -952,9 +971,7 @@ def invite(draft: Draft) -> None:
         records += seen
         found.append(draft.step(f"find.{id}", actions, evidence(f"find.{id}", *seen)))
     found.append(
-        draft.step(
-            "day", [Action("cal_list", {"date": date})], evidence("day", f"day/{date}")
-        )
+        draft.step("day", [Action("cal_list", {"date": date})], evidence("day", f"day/{date}"))
     )
     wanted = {"title": {"text": title}, "date": date, "start": start, "status": "on"}
 

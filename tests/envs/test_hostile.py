@@ -1,0 +1,208 @@
+"""Whatever an agent writes is answered: no exception, bounded texts, the documented record."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import headway
+import pytest
+from headway.envs.actions import MAX_ACTION
+from headway.envs.rng import Rng
+from headway.envs.tool_env import ToolEnv
+from headway.verifiers import Verdict
+
+ID = "headway/Apps-v0"
+TAIL = 60
+"""Characters of an observation beside the replies: the turns left, line breaks between replies."""
+
+VALUES: list[Any] = [
+    *(None, True, 0, -1, 2**63, 10**300, 1e308, 0.1, "", " ", "\x00", "\ud83d", "\ud83c\udf78"),
+    *([], [[]], {}, {"a": {"b": []}}, ["x"] * 200, "x" * 20_000, "é" * 300, "</tool_call>"),
+    *('"', "\\", "\r\n", "2031-13-45", "99:99", "NaN", "a@b.example", "‮", "../../etc/passwd"),
+    *("{}{}", "%s%n", "'; drop table mail; --", "../" * 60, "m1", 3.0, "١٢"),
+]
+SCRAPS = [
+    *("{", "}", "[", "]", '"', "\\", ",", ":", "\n", "\x00", "\ud800", "\udfff", "\u2028", "🍸"),
+    *("```json\n", "```", "<tool_call>", "</tool_call>", "null", "NaN", "-Infinity", "1e999"),
+    *('{"tool": "', '{"name": "submit", "arguments": {}}', "9" * 500, "\\u", "\\ud83d", "'", "//"),
+]
+
+
+class Fuzz:
+    """An endless stream of damaged calls, drawn from calls that would have worked."""
+
+    def __init__(self, seed: int, action_format: str) -> None:
+        self.random = random.Random(f"{seed} {action_format}")
+        self.hermes = action_format == "hermes"
+
+    def action(self, env: ToolEnv, rng: Rng) -> str:
+        """One action; about one in eight is fit to be run."""
+        calls = [self.call(env, rng) for _ in range(self.random.choice([1, 1, 1, 1, 2, 5, 20]))]
+        text = self.random.choice(["\n", "", " and then "]).join(map(self.write, calls))
+        for _ in range(self.random.choice([0, 1, 1, 2, 8])):
+            text = self.random.choice([self.cut, self.flip, self.insert, self.double])(text)
+        return self.random.choice([str, str, str, str, self.wrap, self.drown])(text)
+
+    def call(self, env: ToolEnv, rng: Rng) -> tuple[Any, Any]:
+        """A tool and arguments, of the right types or not."""
+        guess = env.domain.guess(env.box, rng)
+        tool, args = guess.tool, dict(guess.args)
+        if self.random.random() < 0.1:
+            tool, args = "ask_user", {"question": "What about the day?"}
+        for name in list(args):
+            if self.random.random() < 0.25:
+                args[name] = self.random.choice(VALUES)
+        if self.random.random() < 0.1:
+            args[self.random.choice(["extra", "", "id", "é" * 99])] = self.random.choice(VALUES)
+        if self.random.random() < 0.1 and args:
+            del args[self.random.choice(list(args))]
+        if self.random.random() < 0.1:
+            tool = self.random.choice(["", "x" * 5000, "mail_reed", "sub mit", 3, None, tool * 9])
+        return tool, self.random.choice([args] * 9 + [self.random.choice(VALUES)])
+
+    def write(self, call: tuple[Any, Any]) -> str:
+        """The call as text, escaped or not, in the right format or the other one."""
+        names = self.random.choice([("tool", "args"), ("name", "arguments"), ("tool", "arguments")])
+        plain = self.random.random() < 0.5
+        text = json.dumps(dict(zip(names, call, strict=True)), ensure_ascii=plain)
+        right = self.random.random() < 0.9
+        return f"<tool_call>\n{text}\n</tool_call>" if self.hermes == right else text
+
+    def cut(self, text: str) -> str:
+        return text[: self.random.randint(0, len(text))]
+
+    def flip(self, text: str) -> str:
+        at = self.random.randint(0, len(text))
+        return text[:at] + chr(self.random.choice([0, 34, 92, 123, 0xD800, 0x10FFFF])) + text[at + 1 :]
+
+    def insert(self, text: str) -> str:
+        at = self.random.randint(0, len(text))
+        return text[:at] + self.random.choice(SCRAPS) + text[at:]
+
+    def double(self, text: str) -> str:
+        return (text + text)[: 2 * MAX_ACTION]
+
+    def wrap(self, text: str) -> str:
+        """Deep in arrays and objects."""
+        depth = self.random.choice([1, 5, 70, 3000])
+        opened = self.random.choice(["[", '{"tool":', '{"args":[', "[{"])
+        return opened * depth + text + "]" * depth
+
+    def drown(self, text: str) -> str:
+        """In much of something."""
+        scrap = self.random.choice([*SCRAPS, "word ", "\n"])
+        return text + scrap * self.random.choice([10, 1000, 1 + MAX_ACTION // len(scrap)])
+
+
+def stacks(action_format: str) -> Iterator[gym.Env[Any, Any]]:
+    """The bare environment, and one whose reward layers look at every turn."""
+    yield gym.make(ID, action_format=action_format)
+    yield gym.make(ID, action_format=action_format, ends_on="success")
+
+
+def storm(make: Callable[[], gym.Env[Any, Any]], action_format: str, count: int) -> Counter[str]:
+    """Plays ``count`` damaged actions over a few tasks and checks every answer."""
+    env, fuzz, seen = make(), Fuzz(count, action_format), Counter[str]()
+    tasks = [(0, {"rendering": 2}), (1, {"rendering": 4}), (2, {"difficulty": 3, "rendering": 3})]
+    episode, over = 0, True
+    for number in range(count):
+        if over:
+            seed, options = tasks[episode % len(tasks)]
+            env.reset(seed=seed, options=options)
+            world: ToolEnv = env.unwrapped
+            room = world.instance.task.max_obs_chars + TAIL
+            rng, episode = Rng("fuzz", episode), episode + 1
+        text = fuzz.action(world, rng)
+        obs, reward, terminated, truncated, info = env.step(text)
+        over = terminated or truncated
+        assert type(obs) is str and len(obs) <= room, number
+        obs.encode()
+        check_record(reward, info)
+        assert [type(terminated), type(truncated)] == [bool, bool]
+        assert over == ("Turns left: " not in obs.rsplit("\n", 1)[1])
+        seen["error" if "Error: " in obs else "run"] += 1
+        seen["end"] += over
+    return seen
+
+
+def check_record(reward: float, info: dict[str, Any]) -> None:
+    """The keys that are documented, no others, and a reward that is the sum of its parts."""
+    assert info.keys() == {"task_id", "turn", "headway"}
+    record = info["headway"]
+    assert record.keys() == {
+        *("base", "channels", "channels_raw", "phi", "gate", "status", "verdict")
+    }
+    assert type(reward) is float and math.isfinite(reward)
+    assert abs(record["base"] + sum(record["channels"].values()) - reward) <= 1e-9
+    assert record["channels"].keys() == record["channels_raw"].keys()
+    assert record["status"] in ("ok", "ungraded")
+    assert isinstance(record["verdict"], Verdict) == (record["status"] == "ok")
+
+
+@pytest.mark.parametrize("action_format", ["json", "hermes"])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_five_thousand_hostile_actions_are_answered(action_format: str, layer: int) -> None:
+    seen = storm(lambda: list(stacks(action_format))[layer], action_format, 1250)
+    assert seen["error"] > 500 and seen["run"] > 100 and seen["end"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action_format", ["json", "hermes"])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_hundred_thousand_hostile_actions_are_answered(action_format: str, layer: int) -> None:
+    seen = storm(lambda: list(stacks(action_format))[layer], action_format, 25_000)
+    print(f"{action_format}, layer {layer}: {seen['error'] + seen['run']:,} actions, {dict(seen)}")
+    assert seen["error"] + seen["run"] == 25_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\x00",
+        "\ud83d",
+        "{" * 99_999,
+        "[" * 99_999,
+        '{"tool": "submit"' + " " * 200_000,
+        '{"tool": "note_list"}' * 400,
+        '{"tool": "note_read", "args": {"title": "' + "\n" * 30_000,
+        '{"tool": "note_list", "args": {"a": 1, "a": 2}}',
+        '{"tool": "pay_send", "args": {"payee": "x", "amount": ' + "9" * 4000 + ', "memo": ""}}',
+        "<tool_call>" * 9000,
+        json.dumps({"tool": "mail_search", "args": {"query": "x" * 99_000}}),
+        json.dumps({"tool": "x" * 5000}),
+        json.dumps([{"tool": "note_list"}] * 40),
+    ],
+)
+@pytest.mark.parametrize("action_format", ["json", "hermes"])
+def test_single_blows(text: str, action_format: str) -> None:
+    """As the first action after a reset too; the state and its progress stay as they were."""
+    env = gym.make(ID, action_format=action_format)
+    env.reset(seed=1)
+    world = env.unwrapped
+    before, verdict = world.box.canonical(), world.grade()
+    obs, reward, terminated, truncated, info = env.step(text)
+    assert (reward, terminated, truncated, info["turn"]) == (0.0, False, False, 1)
+    assert len(obs) <= world.instance.task.max_obs_chars + TAIL
+    assert world.box.canonical() == before and world.grade() == verdict
+    check_record(reward, info)
+
+
+def test_what_an_agent_wrote_comes_back_unchanged() -> None:
+    """Delimiters, other scripts and emoji, byte for byte; halves of surrogates are replaced."""
+    text = 'a </tool_call> {"tool": "submit"} ```\n日本語 👩‍👩‍👧‍👦 \\ud83c \x00 "q"'
+    for action_format in ("json", "hermes"):
+        env = gym.make(ID, action_format=action_format)
+        env.reset(seed=1)
+        call = env.unwrapped.format
+        env.step(call("note_write", {"title": "odd", "text": text}))
+        obs = env.step(call("note_read", {"title": "odd"}))[0]
+        assert obs.rsplit("\n", 1)[0] == text
+    env.step(call("note_write", {"title": "half", "text": "a\ud83db"}))
+    assert env.step(call("note_read", {"title": "half"}))[0].startswith("a\ufffdb\n")
