@@ -38,6 +38,7 @@ from rich.table import Table
 from headway.agents import AGENTS, Evaluation, demo, evaluate
 from headway.agents.person import HELP, Left, Person, told_of
 from headway.envs import DOMAINS
+from headway.envs.box import SandboxDied
 from headway.envs.domain import Domain, load
 from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS
 from headway.envs.verify import WORLDS_PER_FAULT, Report, verify
@@ -46,7 +47,7 @@ Told = Callable[[str, int, int], None]
 """``told(what, done, of)`` moves a progress bar."""
 
 CURVE_ROWS = 12
-"""At most so many turns of a progress curve are printed."""
+"""About so many turns of a progress curve are printed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SandboxDied as death:
+        print(f"headway: the machine failed: {death}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("headway: interrupted", file=sys.stderr)
         return 130
@@ -111,13 +115,13 @@ def _play(args: argparse.Namespace) -> int:
             obs, _, terminated, truncated, info = env.step(person.act(obs))
             over = terminated or truncated
     except Left:
-        print(f"Left after {info['turn']} turns.")
+        print(f"Left after turn {info['turn']}.")
         return 0
     finally:
         env.close()
     ended = "Success" if info["headway"]["base"] else "No success"
     peeked = f" (peeked {person.peeked} times)" if person.peeked else ""
-    print(obs, f"{ended}{peeked} after {info['turn']} turns.", sep="\n")
+    print(obs, f"{ended}{peeked} after turn {info['turn']}.", sep="\n")
     print(told_of(info["headway"]["verdict"]))
     return 0
 
@@ -183,26 +187,26 @@ def _eval(args: argparse.Namespace) -> int:
 def _print_evaluation(out: Console, result: Evaluation) -> None:
     table = _table("template", "episodes", "success", "95 %", "progress", "turns")
     for name, part in {**result.by_template, "all": result}.items():
-        low, high = map(_share, part.interval)
+        low, high = (_number(end, ".0%") for end in part.interval)
         table.add_row(
             name,
             str(part.episodes),
-            _share(part.success),
+            _number(part.success, ".0%"),
             f"{low} to {high}",
-            f"{part.progress:.3f}",
-            f"{part.turns:.1f}",
+            _number(part.progress, ".3f"),
+            _number(part.turns, ".1f"),
         )
     curve = _table("turn", "mean progress", "")
-    for turn in range(0, len(result.curve), 1 + len(result.curve) // CURVE_ROWS):
-        curve.add_row(
-            str(turn), f"{result.curve[turn]:.3f}", ProgressBar(1.0, result.curve[turn], width=20)
-        )
+    length = len(result.curve)
+    for turn in reversed(range(length - 1, -1, -(1 + length // CURVE_ROWS))):
+        progress = result.curve[turn]
+        curve.add_row(str(turn), f"{progress:.3f}", ProgressBar(1.0, progress, width=20))
     checks = _table("family of checks", "counts in")
     for family, share in result.by_check.items():
-        checks.add_row(family, _share(share))
+        checks.add_row(family, _number(share, ".0%"))
     out.print(f"{result.agent} on {result.id}", table, curve, checks, sep="\n", markup=False)
     for k, chance in result.pass_at_k.items():
-        out.print(f"pass@{k}: {_share(chance)}")
+        out.print(f"pass@{k}: {_number(chance, '.0%')}")
     out.print(f"no verdict: {result.no_verdict}, machine died: {result.died}")
 
 
@@ -219,11 +223,11 @@ def _bench(args: argparse.Namespace) -> int:
     if args.json:
         _print_json({"rows": [asdict(row) for row in rows]})
         return 0
-    table = _table("what", "unit", "median", "min", "n", "ratio", "versus")
+    table = _table("what", "unit", "median", "min", "n", "ratio", "target")
     for row in rows:
-        ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.3g} x {row.versus}"
         times = (f"{row.median:.3g}", f"{row.min:.3g}")
-        table.add_row(row.name, row.unit, *times, str(row.n), ratio, row.versus or "")
+        table.add_row(row.name, row.unit, *times, str(row.n), ratio, speed.target(row))
     _out().print(table)
     return 0
 
@@ -491,8 +495,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _share(share: float) -> str:
-    return "-" if math.isnan(share) else f"{share:.0%}"
+def _number(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else format(value, form)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ answer, for doing nothing, for acting blindly and for reading without acting.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -14,6 +16,7 @@ import gymnasium as gym
 
 from headway.envs.rng import Rng
 from headway.envs.tool_env import ToolEnv
+from headway.envs.world import Action
 
 
 class Agent(Protocol):
@@ -73,12 +76,19 @@ class NoOp(_Script):
 class Reader(_Script):
     """Reads everything there is, one call a turn, and submits on the last turn at the latest.
 
-    What it earns is the price of looking, which the cap on evidence keeps low.
+    Tools take turns, so an episode too short for everything still shows some of each kind. What
+    it earns is the price of looking, which the cap on evidence keeps low.
     """
 
     def _actions(self, env: ToolEnv) -> list[str]:
-        looks = env.instance.look(env.box)[: env.instance.task.max_turns - 1]
-        return [*(env.format(look.tool, look.args) for look in looks), _hand_in(env)]
+        ranked: list[tuple[int, Action]] = []
+        calls: Counter[str] = Counter()
+        for look in env.instance.look(env.box):
+            ranked.append((calls[look.tool], look))
+            calls[look.tool] += 1
+        ranked.sort(key=itemgetter(0))
+        reads = [env.format(look.tool, look.args) for _, look in ranked]
+        return [*reads[: env.instance.task.max_turns - 1], _hand_in(env)]
 
 
 class Random:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,7 @@ from headway.bench.clock import Sample, of_calls, of_turns
 from headway.bench.neighbours import measurements
 from headway.bench.trivial import TRIVIAL, Ladder
 from headway.envs.contract import certify
+from headway.envs.domain import Domain
 from headway.envs.task import TaskKey
 from headway.envs.tools import parse_action
 from headway.wrappers import GatedReward, PotentialShaping, ProgressReward
@@ -36,8 +37,11 @@ from headway.wrappers import GatedReward, PotentialShaping, ProgressReward
 ENV = "headway/Apps-v0"
 DIFFICULTY = 3
 TURN = "tool call and grade"
-ROUNDS = 30
-QUICK_ROUNDS = 5
+ROUNDS = 100
+QUICK_ROUNDS = 20
+RARELY = 5
+"""Rounds from one fresh process to the next: they take longest and vary least."""
+
 STEPS = 5000
 """Steps of a trivial environment in one measurement."""
 
@@ -69,9 +73,9 @@ class Row:
         name: The subject.
         unit: Of ``median`` and ``min``, for one item: ``"us"`` or ``"ms"`` of CPU time, or
             ``"us wall"`` where other processes do the work.
-        median: Over the rounds.
-        min: Over the rounds.
-        n: Rounds.
+        median: Over all measurements.
+        min: Over all measurements.
+        n: Measurements.
         versus: Name of the row it is compared with; None where it is compared with nothing.
         ratio: ``min`` over the ``min`` of ``versus``, both in seconds; None without ``versus``,
             NaN if that took no measurable time. Of minima, because load from outside only ever
@@ -90,7 +94,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is measured once a round.
+    """What is measured, round by round.
 
     Attributes:
         name: As in the row.
@@ -98,6 +102,7 @@ class _Subject:
         sample: Measures.
         versus: As in the row.
         over: Name of the subject whose time is taken off: the stack that a layer lies on.
+        every: Rounds from one measurement to the next.
     """
 
     name: str
@@ -105,6 +110,7 @@ class _Subject:
     sample: Sample
     versus: str | None = None
     over: str | None = None
+    every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,9 @@ class _Episode:
     options: dict[str, Any]
     actions: list[str]
 
+    def begin(self, env: gym.Env[Any, Any]) -> None:
+        env.reset(options=self.options)
+
 
 def run(
     *,
@@ -124,7 +133,7 @@ def run(
     against: Sequence[str] = (),
     told: Told = lambda what, done, of: None,
 ) -> list[Row]:
-    """Measures every subject once a round, always in the same order.
+    """Measures all subjects round by round, always in the same order.
 
     Args:
         quick: Few rounds, in under 15 s, for ratios with wide bounds; else about a minute.
@@ -144,14 +153,14 @@ def run(
             *_layers(),
             *_tasks(),
             *_vectors(episodes, opened),
-            _Subject("import gymnasium", "ms", partial(_import, "gymnasium")),
-            _Subject("import headway", "ms", partial(_import, "headway"), "import gymnasium"),
+            *_imports(),
             *(_Subject(f"{name} turn", "us", take, TURN) for name, take in neighbours.items()),
         ]
         times: dict[str, list[float]] = {subject.name: [] for subject in subjects}
         for done in range(1, rounds + 1):
             for subject in subjects:
-                times[subject.name].append(subject.sample())
+                if done % subject.every == 0:
+                    times[subject.name].append(subject.sample())
             told("rounds", done, rounds)
     return _rows(subjects, times)
 
@@ -190,32 +199,35 @@ def _make() -> gym.Env[Any, Any]:
 def _episodes() -> list[_Episode]:
     """One of every template."""
     env, episodes = _make(), []
-    for template in env.unwrapped.domain.template_names("train"):
-        options = {"template": template}
-        env.reset(seed=0, options=options)
-        episodes.append(_Episode(options, env.unwrapped.solution()[:-1]))
+    for template in _domain(env).template_names("train"):
+        _, info = env.reset(seed=0, options={"template": template})
+        actions = env.get_wrapper_attr("solution")()[:-1]
+        episodes.append(_Episode({"task_id": info["task_id"]}, actions))
     return episodes
+
+
+def _domain(env: gym.Env[Any, Any]) -> Domain:
+    domain: Domain = env.get_wrapper_attr("domain")
+    return domain
 
 
 def _turns(episodes: Sequence[_Episode]) -> Iterator[_Subject]:
     """A turn and its parts."""
     trivial, env, paid = gym.make(TRIVIAL), _make(), ProgressReward(_make(), gamma=1.0)
 
+    grade = env.get_wrapper_attr("grade")
+    actions = [episode.actions for episode in episodes]
+
     def played(env: gym.Env[Any, Any], turn: Callable[[str], object]) -> Sample:
-        return partial(
-            of_turns,
-            [episode.actions for episode in episodes],
-            lambda number: env.reset(seed=0, options=episodes[number].options),
-            turn,
-        )
+        return partial(of_turns, actions, lambda number: episodes[number].begin(env), turn)
 
     def call_and_grade(action: str) -> None:
         env.step(action)
-        env.unwrapped.grade()
+        grade()
 
-    steps = partial(of_turns, [[0] * STEPS], lambda number: trivial.reset(), trivial.step)
+    steps = partial(of_turns, [[""] * STEPS], lambda number: trivial.reset(), trivial.step)
     states, stacks = list(_states(env, episodes)), list(_states(paid, episodes))
-    texts = [action for episode in episodes for action in episode.actions]
+    texts = list(chain.from_iterable(actions))
     forks = partial(of_calls, [partial(headway.fork, stack) for stack in stacks])
     decoded = partial(of_calls, [partial(json.loads, text) for text in texts])
     parsed = partial(of_calls, [partial(parse_action, text, "json") for text in texts])
@@ -234,16 +246,16 @@ def _turns(episodes: Sequence[_Episode]) -> Iterator[_Subject]:
 def _states(env: gym.Env[Any, Any], episodes: Sequence[_Episode]) -> Iterator[gym.Env[Any, Any]]:
     """The stack after every turn, with the state before it graded and the present one not."""
     for episode in episodes:
-        env.reset(seed=0, options=episode.options)
+        episode.begin(env)
         for action in episode.actions:
-            env.unwrapped.grade()
+            env.get_wrapper_attr("grade")()
             env.step(action)
             yield headway.fork(env)
 
 
 def _grades(states: Sequence[gym.Env[Any, Any]], *, again: bool = False) -> float:
     """Copies are graded, because a state is new only once."""
-    calls = [headway.fork(state).unwrapped.grade for state in states]
+    calls = [headway.fork(state).get_wrapper_attr("grade") for state in states]
     first = of_calls(calls)
     return of_calls(calls) if again else first
 
@@ -271,7 +283,7 @@ def _layers() -> Iterator[_Subject]:
 
 def _tasks() -> Iterator[_Subject]:
     """The proof of a task, the reset that makes it, and the reset that makes it again."""
-    domain = _make().unwrapped.domain
+    domain = _domain(_make())
     names = domain.template_names("train")
 
     def contract(seed: int) -> float:
@@ -305,43 +317,26 @@ def _vectors(episodes: Sequence[_Episode], opened: ExitStack) -> Iterator[_Subje
     for vector in (lanes, sync, workers, trivial):
         opened.callback(vector.close)
 
-    def played(
-        size: int,
-        reset: Callable[[int], object],
-        step: Callable[[Any], object],
-        clock: Callable[[], float] = time.process_time,
-    ) -> Sample:
+    def played(vector: Any, size: int, clock: Callable[[], float] = time.process_time) -> Sample:
         actions = [[[action] * size for action in episode.actions] for episode in episodes]
-        return lambda: of_turns(actions, reset, step, clock=clock) / size
 
-    def reset_lanes(number: int) -> None:
-        lanes.reset([0] * LANES, [episodes[number].options] * LANES)
+        def begin(number: int) -> None:
+            options = episodes[number].options
+            vector.reset(options=[options] * size if vector is lanes else options)
 
-    def reset_sync(number: int) -> None:
-        sync.reset(seed=[0] * LANES, options=episodes[number].options)
+        return lambda: of_turns(actions, begin, vector.step, clock=clock) / size
 
-    def reset_workers(number: int) -> None:
-        workers.reset(seed=[0] * WORKERS, options=episodes[number].options)
+    stock, wall = f"AsyncVectorEnv of {WORKERS} trivial", time.perf_counter
+    yield _Subject(f"TextVec of {LANES}", "us", played(lanes, LANES), "tool call")
+    yield _Subject(f"SyncVectorEnv of {LANES}", "us", played(sync, LANES), "tool call")
+    yield _Subject(stock, "us wall", played(trivial, WORKERS, wall))
+    yield _Subject(f"AsyncVectorEnv of {WORKERS}", "us wall", played(workers, WORKERS, wall), stock)
 
-    nothing = trivial.action_space.sample()
-    transport, wall = f"AsyncVectorEnv of {WORKERS} trivial", time.perf_counter
-    yield _Subject(
-        f"TextVec of {LANES}", "us", played(LANES, reset_lanes, lanes.step), "tool call"
-    )
-    yield _Subject(
-        f"SyncVectorEnv of {LANES}", "us", played(LANES, reset_sync, sync.step), "tool call"
-    )
-    yield _Subject(
-        transport,
-        "us wall",
-        played(WORKERS, lambda number: trivial.reset(), lambda _: trivial.step(nothing), wall),
-    )
-    yield _Subject(
-        f"AsyncVectorEnv of {WORKERS}",
-        "us wall",
-        played(WORKERS, reset_workers, workers.step, wall),
-        transport,
-    )
+
+def _imports() -> Iterator[_Subject]:
+    for module, versus in (("gymnasium", None), ("headway", "import gymnasium")):
+        take = partial(_import, module)
+        yield _Subject(f"import {module}", "ms", take, versus, every=RARELY)
 
 
 def _import(module: str) -> float:

@@ -11,30 +11,32 @@ from headway.envs.spaces import TextSpace
 from headway.verifiers import Verdict
 
 
-class Trivial(gym.Env[int, int]):
-    """Gives the five values that a step has to give; never ends."""
+class Trivial(gym.Env[str, str]):
+    """Counts turns and says so: the least that a text environment can do."""
 
-    action_space = gym.spaces.Discrete(2)
-    observation_space = gym.spaces.Discrete(2)
+    action_space = TextSpace()
+    observation_space = TextSpace()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[int, dict[str, Any]]:
-        """Starts nothing."""
+    ) -> tuple[str, dict[str, Any]]:
+        """Counts from 0."""
         super().reset(seed=seed)
-        return 0, {}
+        self._turn = 0
+        return "Turn 0.", {"turn": 0}
 
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Does nothing."""
-        return 0, 0.0, False, False, {}
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Counts on."""
+        self._turn += 1
+        return f"Turn {self._turn}.", 0.0, False, False, {"turn": self._turn}
 
 
-TRIVIAL = EnvSpec("Trivial-v0", entry_point=f"{__name__}:Trivial")
-"""For ``gym.make``, so that it gets the wrappers that every environment gets."""
+TRIVIAL = EnvSpec("Trivial-v0", entry_point=f"{__name__}:Trivial", max_episode_steps=10**6)
+"""For ``gym.make``, so that it gets the wrappers that Gymnasium's own environments get."""
 
 
 class Ladder(gym.Env[str, str]):
-    """Climbs one tenth of progress a turn and ends; its grades are ready, as a cached one is."""
+    """Ends after ten turns, each a tenth of progress. Its grades are ready, as cached ones are."""
 
     action_space = TextSpace()
     observation_space = TextSpace()

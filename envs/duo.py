@@ -205,9 +205,9 @@ class _Desk(ToolEnv):
     def _open(self, instance: Instance) -> Box:
         return instance.open(ask_user=_ASK_SEAT)
 
-    def _check(self, want: Mapping[str, Any]) -> None:
+    def _check(self, want: Mapping[str, Any]) -> dict[str, Any]:
         chosen("rendering", want["rendering"], (4,))
-        super()._check(want)
+        return super()._check(want)
 
 
 def _ask(box: Box, question: str) -> str:
@@ -226,25 +226,23 @@ _ASK_SEAT = replace(ASK_USER, function=_ask)
 
 def _told(text: str, instance: Instance) -> list[str]:
     """Topics that ``text`` really tells."""
-    clauses = instance.task.clauses
-    told = []
-    for clause in (c for c in clauses if c.place == "user"):
+    said, told = tidy(text), []
+    texts = {clause.id: tidy(clause.text) for clause in instance.task.clauses}
+    for clause in (c for c in instance.task.clauses if c.place == "user"):
         values = [clause.text[start:end] for _, start, end in clause.slots]
         # Values that another clause holds as well do not say which of the two is meant.
-        others = (c for c in clauses if c is not clause)
-        telling = values and not any(_hold_all(c.text, values) for c in others)
-        if tidy(clause.text) in tidy(text) or (telling and _hold_all(text, values)):
+        others = (other for name, other in texts.items() if name != clause.id)
+        telling = values and not any(_hold_all(other, values) for other in others)
+        if texts[clause.id] in said or (telling and _hold_all(said, values)):
             told.append(clause.id)
     return told
 
 
 def _hold_all(text: str, values: Sequence[str]) -> bool:
-    return all(_holds(text, value) for value in values)
-
-
-def _holds(text: str, value: str) -> bool:
-    """Whether ``value`` stands in ``text``: dates, times and numbers in any notation."""
-    token = read_token(value)
-    if token is not None:
-        return token in tokens(text)
-    return stands(tidy(value).casefold(), tidy(text).casefold())
+    """Whether all ``values`` stand in ``text``: dates, times and numbers in any notation."""
+    return all(
+        token in tokens(text)
+        if (token := read_token(value)) is not None
+        else stands(tidy(value).casefold(), text.casefold())
+        for value in values
+    )

@@ -253,17 +253,17 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(map(_json, schema["enum"]))
     kind, nullable = _kind(schema)
-    return (
-        f"list of {schema['items']['type']}" if kind == "array" else kind
-    ) + nullable * " | null"
+    text = f"list of {schema['items']['type']}" if kind == "array" else kind
+    return text + nullable * " | null"
 
 
 def _sample(schema: Mapping[str, Any]) -> Any:
     if "enum" in schema:
         return schema["enum"][0]
-    if schema["type"] == "array":
+    kind, _ = _kind(schema)
+    if kind == "array":
         return [_sample(schema["items"])]
-    return {"string": "...", "integer": 1, "number": 1.5, "boolean": True}[schema["type"]]
+    return {"string": "...", "integer": 1, "number": 1.5, "boolean": True}[kind]
 
 
 _json = partial(json.dumps, ensure_ascii=False)

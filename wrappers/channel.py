@@ -150,8 +150,9 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         ValueError: ``env`` holds a layer of the same key already.
     """
 
+    _kept: ClassVar[tuple[str, ...]] = ("_adopts",)
+
     def __init__(self, env: gym.Env[Any, Any], layer: L) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self, layer=layer)
         gym.Wrapper.__init__(self, env)
         refuse_twice([layer, *(inner.layer for inner in _layers(env))])
         self.layer: L = copy.deepcopy(layer)
@@ -179,7 +180,10 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
 
     def get_state(self) -> dict[str, Any]:
         """This layer's memory of the episode; what is inside it has its own."""
-        return {"adopts": self._adopts, **self.layer.state_dict()}
+        return {
+            "layer": self.layer.state_dict(),
+            **{name: getattr(self, name) for name in self._kept},
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`get_state` returned.
@@ -187,9 +191,12 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         Raises:
             ValueError: ``state`` is of another kind of layer.
         """
-        memory = dict(state)
-        self._adopts = memory.pop("adopts", self._adopts)
-        self.layer.load_state_dict(memory)
+        known = {"layer", *self._kept}
+        if set(state) != known:
+            raise ValueError(f"state must have keys {sorted(known)}, got {sorted(state)}")
+        self.layer.load_state_dict(state["layer"])
+        for name in self._kept:
+            setattr(self, name, state[name])
 
     def _begin(self, record: Record) -> None:
         raise NotImplementedError
@@ -221,6 +228,8 @@ class ChannelWrapper(RewardLayer[Channel]):
         ValueError: ``env`` has a channel of that name already.
     """
 
+    _kept: ClassVar[tuple[str, ...]] = ("_adopts", "_before")
+
     def __init__(self, env: gym.Env[Any, Any], channel: Channel) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, channel=channel)
         super().__init__(env, channel)
@@ -246,23 +255,9 @@ class ChannelWrapper(RewardLayer[Channel]):
         name = channel.name
         record["channels"][name] = record["channels_raw"][name] = amount
         phi = record["phi"]
-        if not phi and channel.phi is not None:
+        if PHI not in phi and channel.phi is not None:
             phi[PHI] = channel.phi
         return obs, reward + amount, terminated, truncated, info
-
-    def get_state(self) -> dict[str, Any]:
-        """This layer's memory of the episode; what is inside it has its own."""
-        return {"before": self._before, **super().get_state()}
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes up what :meth:`get_state` returned.
-
-        Raises:
-            ValueError: ``state`` is of another kind of layer.
-        """
-        memory = dict(state)
-        self._before = memory.pop("before", None)
-        super().set_state(memory)
 
     def _begin(self, record: Record) -> None:
         self._before = record["verdict"]
@@ -296,7 +291,10 @@ class FilterWrapper(RewardLayer[Filter]):
         if record["verdict"] is None:
             measure(record, self._grade)
         self.layer.step(record, "terminated" if terminated else "truncated" if truncated else "no")
-        return obs, record["base"] + sum(record["channels"].values()), terminated, truncated, info
+        reward = record["base"]
+        for amount in record["channels"].values():
+            reward += amount
+        return obs, reward, terminated, truncated, info
 
     def _begin(self, record: Record) -> None:
         self.layer.begin(record)
@@ -321,7 +319,7 @@ def note(record: Record, channel: Channel, amount: float) -> None:
     """Writes what a channel paid, and the potential it used, into the record of the turn."""
     name = channel.name
     record["channels"][name] = record["channels_raw"][name] = amount
-    if not record["phi"] and channel.phi is not None:
+    if PHI not in record["phi"] and channel.phi is not None:
         record["phi"][PHI] = channel.phi
 
 
@@ -331,11 +329,13 @@ def refuse_twice(layers: Sequence[Layer]) -> None:
     Raises:
         ValueError: Two of them have the same key.
     """
-    keys = [layer.key for layer in layers if layer.key is not None]
+    seen: set[str] = set()
     for layer in layers:
-        if keys.count(layer.key or "") > 1:
-            remedy = "give one another name=" if isinstance(layer, Channel) else "drop one"
+        if layer.key in seen:
+            remedy = "give one of them another name=" if isinstance(layer, Channel) else "drop one"
             raise ValueError(f"a stack may hold {layer.key} only once; {remedy}")
+        if layer.key is not None:
+            seen.add(layer.key)
 
 
 def _layers(env: gym.Env[Any, Any]) -> Iterator[RewardLayer[Any]]:

@@ -93,16 +93,17 @@ class Gate(Filter):
                 if amount > 0.0 and not opened:
                     paid[name] = 0.0
             return
+        withheld = self.withheld
         for name, amount in paid.items():
             if amount > 0.0:
-                self.withheld[name] = self.withheld.get(name, 0.0) + amount
+                withheld[name] = withheld.get(name, 0.0) + amount
                 paid[name] = 0.0
         if ended == "no":
             record["gate"][self.gate] = None
             return
         opened = record["gate"][self.gate] = self._opens(record["verdict"])
         if opened:
-            for name, amount in self.withheld.items():
+            for name, amount in withheld.items():
                 paid[name] += amount
 
     def _opens(self, verdict: Verdict) -> bool:

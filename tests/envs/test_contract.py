@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from headway.envs import contract, verify
 from headway.envs.contract import UnsoundTask, certify, examine
 from headway.envs.domain import Domain, Template
 from headway.envs.domains.apps import APPS
 from headway.envs.faults import FAULTS, plant
-from headway.envs.render import build
+from headway.envs.render import Instance, build
 from headway.envs.rng import Rng
 from headway.envs.task import TaskKey
 from headway.envs.world import Action, Draft
@@ -45,19 +46,92 @@ def test_renderings_show_one_world() -> None:
     assert all(names == acting[0] for names in acting)
 
 
+NOTICED_BY = {
+    "fact missing": "provenance",
+    "already true": "no-op",
+    "wrong gold": "provenance",
+    "leaked secret": "leak",
+    "wide footprint": "mutants",
+    "weak check": "mutants",
+    "over-strict check": "variants",
+    "tight budget": "budget",
+    "markless step": "oracle",
+    "unannounced step": "coverage",
+    "twin referent": "uniqueness",
+    "wrong slot": "provenance",
+    "lax edge": "provenance",
+}
+
+
+def noticed(instance: Instance) -> set[str]:
+    """The checks that an instance misses."""
+    return {miss.check for miss in examine(instance, mutants=10**6)[0]}
+
+
 @pytest.mark.parametrize("kind", [kind for kind in FAULTS if kind != "set order"])
 def test_planted_faults_are_noticed(kind: str) -> None:
-    """Of every kind; ``headway verify`` counts them over 20 worlds each."""
-    noticed = []
+    """Of every kind, by the check meant for it; ``headway verify`` counts over 20 worlds each."""
+    hits = []
     for seed in range(60):
         template = APPS.template_names("dev")[seed % 6]
         instance = build(APPS, key(template, split="dev", seed=seed, difficulty=2 + seed % 4))
         spoiled = plant(kind, instance, Rng("test", kind, seed))
         if spoiled is not None and not examine(instance, mutants=0)[0]:
-            noticed.append(bool(examine(spoiled, mutants=10**6)[0]))
-        if len(noticed) == 4:
+            hits.append(noticed(spoiled))
+        if len(hits) == 4:
             break
-    assert sum(noticed) >= 3, f"{kind}: {noticed}"
+    assert sum(NOTICED_BY[kind] in checks for checks in hits) >= 3, f"{kind}: {hits}"
+
+
+def test_an_edge_that_only_the_checks_know_is_noticed() -> None:
+    """4. A step may come earlier than its check allows: the value after it is not the predicted."""
+    instance = build(APPS, key())
+    steps = [replace(s, after=()) if s.id.startswith("label.") else s for s in instance.world.steps]
+    loose = replace(instance, world=replace(instance.world, steps=tuple(steps)))
+    assert "orders" in noticed(loose)
+
+
+def test_a_check_that_comes_true_too_early_is_noticed() -> None:
+    """3. After each step progress is what the specification says, not more."""
+    instance = build(APPS, key())
+    first = instance.task.acceptance.checks[0]
+    checks = tuple(
+        replace(c, kind="seen", args=first.args, needs=()) if c.id == "note" else c
+        for c in instance.task.acceptance.checks
+    )
+    acceptance = replace(instance.task.acceptance, checks=checks)
+    early = replace(instance, task=replace(instance.task, acceptance=acceptance))
+    assert {"prefix", "orders"} <= noticed(early)
+
+
+def test_a_world_that_random_play_solves_is_noticed() -> None:
+    """5. Whoever calls at random what the oracle calls earns far too much."""
+    instance = build(APPS, key("triage", difficulty=1))
+    calls = instance.solution()[:-1]
+    lucky = replace(instance.domain, guess=lambda box, rng: rng.choice(calls))
+    assert "policies" in noticed(replace(instance, domain=lucky))
+
+
+def test_reading_that_does_the_work_is_noticed() -> None:
+    """5. A reader earns its cap at most."""
+    instance = build(APPS, key("triage", difficulty=1))
+    worker = replace(instance.domain, look=lambda box: instance.solution())
+    quiet = replace(worker, guess=lambda box, rng: Action("note_list", {}))
+    assert "policies" in noticed(replace(instance, domain=quiet))
+
+
+def test_a_cut_observation_is_noticed() -> None:
+    """12. What the oracle has to read must fit into an observation."""
+    instance = build(APPS, key())
+    assert "budget" in noticed(replace(instance, task=replace(instance.task, max_obs_chars=40)))
+
+
+def test_an_answer_that_can_be_guessed_is_noticed() -> None:
+    """11. Six bits at least."""
+    instance = build(APPS, key("receipts"))
+    poor = replace(instance.world.secrets["answer"], bits=1)
+    secrets = {**instance.world.secrets, "answer": poor}
+    assert "leak" in noticed(replace(instance, world=replace(instance.world, secrets=secrets)))
 
 
 def test_another_hash_seed_shows_set_order() -> None:

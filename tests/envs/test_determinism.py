@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+
 from headway.envs.domains.apps import APPS
 
 ID = "headway/Apps-v0"

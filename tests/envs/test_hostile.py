@@ -6,16 +6,17 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-import headway
 import pytest
+
 from headway.envs.actions import MAX_ACTION
 from headway.envs.rng import Rng
 from headway.envs.tool_env import ToolEnv
 from headway.verifiers import Verdict
+from headway.wrappers import GatedReward, PotentialShaping, ProgressReward
 
 ID = "headway/Apps-v0"
 TAIL = 60
@@ -37,15 +38,15 @@ SCRAPS = [
 class Fuzz:
     """An endless stream of damaged calls, drawn from calls that would have worked."""
 
-    def __init__(self, seed: int, action_format: str) -> None:
-        self.random = random.Random(f"{seed} {action_format}")
+    def __init__(self, name: str, action_format: str) -> None:
+        self.random = random.Random(f"{name} {action_format}")
         self.hermes = action_format == "hermes"
 
     def action(self, env: ToolEnv, rng: Rng) -> str:
-        """One action; about one in eight is fit to be run."""
+        """One action, damaged in several ways, in one, or not at all."""
         calls = [self.call(env, rng) for _ in range(self.random.choice([1, 1, 1, 1, 2, 5, 20]))]
         text = self.random.choice(["\n", "", " and then "]).join(map(self.write, calls))
-        for _ in range(self.random.choice([0, 1, 1, 2, 8])):
+        for _ in range(self.random.choice([0, 0, 1, 1, 2, 8])):
             text = self.random.choice([self.cut, self.flip, self.insert, self.double])(text)
         return self.random.choice([str, str, str, str, self.wrap, self.drown])(text)
 
@@ -79,7 +80,9 @@ class Fuzz:
 
     def flip(self, text: str) -> str:
         at = self.random.randint(0, len(text))
-        return text[:at] + chr(self.random.choice([0, 34, 92, 123, 0xD800, 0x10FFFF])) + text[at + 1 :]
+        return (
+            text[:at] + chr(self.random.choice([0, 34, 92, 123, 0xD800, 0x10FFFF])) + text[at + 1 :]
+        )
 
     def insert(self, text: str) -> str:
         at = self.random.randint(0, len(text))
@@ -100,15 +103,20 @@ class Fuzz:
         return text + scrap * self.random.choice([10, 1000, 1 + MAX_ACTION // len(scrap)])
 
 
-def stacks(action_format: str) -> Iterator[gym.Env[Any, Any]]:
-    """The bare environment, and one whose reward layers look at every turn."""
-    yield gym.make(ID, action_format=action_format)
-    yield gym.make(ID, action_format=action_format, ends_on="success")
+def bare(action_format: str) -> gym.Env[Any, Any]:
+    """The environment alone, which grades at the end."""
+    return gym.make(ID, action_format=action_format)
 
 
-def storm(make: Callable[[], gym.Env[Any, Any]], action_format: str, count: int) -> Counter[str]:
+def layered(action_format: str) -> gym.Env[Any, Any]:
+    """Reward layers that look at every turn."""
+    env = ProgressReward(bare(action_format), gamma=0.99)
+    return GatedReward(PotentialShaping(env, gamma=0.99, on_truncation="zero"), scope="step")
+
+
+def storm(make: Callable[[str], gym.Env[Any, Any]], action_format: str, count: int) -> Counter[str]:
     """Plays ``count`` damaged actions over a few tasks and checks every answer."""
-    env, fuzz, seen = make(), Fuzz(count, action_format), Counter[str]()
+    env, fuzz, seen = make(action_format), Fuzz(make.__name__, action_format), Counter[str]()
     tasks = [(0, {"rendering": 2}), (1, {"rendering": 4}), (2, {"difficulty": 3, "rendering": 3})]
     episode, over = 0, True
     for number in range(count):
@@ -119,6 +127,7 @@ def storm(make: Callable[[], gym.Env[Any, Any]], action_format: str, count: int)
             room = world.instance.task.max_obs_chars + TAIL
             rng, episode = Rng("fuzz", episode), episode + 1
         text = fuzz.action(world, rng)
+        stamp = world.box.stamp()
         obs, reward, terminated, truncated, info = env.step(text)
         over = terminated or truncated
         assert type(obs) is str and len(obs) <= room, number
@@ -126,8 +135,10 @@ def storm(make: Callable[[], gym.Env[Any, Any]], action_format: str, count: int)
         check_record(reward, info)
         assert [type(terminated), type(truncated)] == [bool, bool]
         assert over == ("Turns left: " not in obs.rsplit("\n", 1)[1])
-        seen["error" if "Error: " in obs else "run"] += 1
-        seen["end"] += over
+        seen["actions"] += 1
+        seen["refused"] += "Error: " in obs
+        seen["changed the world"] += world.box.stamp() != stamp
+        seen["ended"] += over
     return seen
 
 
@@ -146,19 +157,20 @@ def check_record(reward: float, info: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("action_format", ["json", "hermes"])
-@pytest.mark.parametrize("layer", [0, 1])
-def test_five_thousand_hostile_actions_are_answered(action_format: str, layer: int) -> None:
-    seen = storm(lambda: list(stacks(action_format))[layer], action_format, 1250)
-    assert seen["error"] > 500 and seen["run"] > 100 and seen["end"] > 10
+@pytest.mark.parametrize("make", [bare, layered])
+def test_five_thousand_hostile_actions_are_answered(make, action_format: str) -> None:
+    seen = storm(make, action_format, 1250)
+    assert seen["refused"] > 600 and seen["changed the world"] > 100 and seen["ended"] > 10
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("action_format", ["json", "hermes"])
-@pytest.mark.parametrize("layer", [0, 1])
-def test_a_hundred_thousand_hostile_actions_are_answered(action_format: str, layer: int) -> None:
-    seen = storm(lambda: list(stacks(action_format))[layer], action_format, 25_000)
-    print(f"{action_format}, layer {layer}: {seen['error'] + seen['run']:,} actions, {dict(seen)}")
-    assert seen["error"] + seen["run"] == 25_000
+@pytest.mark.parametrize("make", [bare, layered])
+def test_a_hundred_thousand_hostile_actions_are_answered(make, action_format: str) -> None:
+    """Shown with ``-s``: how many there were, and what became of them."""
+    seen = storm(make, action_format, 25_000)
+    print(f"{make.__name__} {action_format}: {dict(seen)}")
+    assert seen["actions"] == 25_000
 
 
 @pytest.mark.parametrize(

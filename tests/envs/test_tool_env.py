@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium as gym
-import headway
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RecordEpisodeStatistics
+
+import headway
 from headway.envs.box import Box, SandboxDied
 from headway.envs.domain import Domain
 from headway.envs.domains.apps import APPS
@@ -27,6 +28,7 @@ from headway.envs.tool_env import KEEP, ToolEnv
 from headway.envs.tools import tool
 from headway.envs.world import Draft
 from headway.verifiers import KINDS, Kind
+from headway.wrappers import GatedReward, ProgressReward
 
 ID = "headway/Apps-v0"
 APPS_AT = "headway.envs.domains.apps:APPS"
@@ -477,15 +479,21 @@ def test_a_sibling_has_its_own_cache_of_tasks_and_spaces(make) -> None:
 
 
 def test_wrapper_memory_is_copied_with_the_episode() -> None:
-    env = RecordEpisodeStatistics(gym.make(ID, template="bills"))
+    """What a gate withheld before the fork is paid to both; a sibling's end is its own."""
+    layers = GatedReward(ProgressReward(gym.make(ID, template="bills"), gamma=0.9))
+    env = RecordEpisodeStatistics(layers)
     env.reset(seed=1)
     work = env.unwrapped.solution()
-    play(env, work[:3])
-    twin = headway.fork(env)
-    play(twin, [headway.CUT])
-    final = play(env, work[3:])[-1][4]["episode"]
-    assert (final["l"], final["r"]) == (len(work), 1.0)
-    assert twin.episode_lengths == 4
+    straight = play(headway.fork(env), work)
+    play(env, work[:5])
+    twin, third = headway.fork(env), headway.fork(env)
+    assert play(twin, [headway.CUT])[-1][4]["episode"]["l"] == 6
+    for sibling in (env, third):
+        steps = play(sibling, work[5:])
+        assert [s[:4] for s in steps] == [s[:4] for s in straight[5:]]
+        assert steps[-1][4]["episode"]["l"] == len(work)
+    withheld = [s[4]["headway"]["channels_raw"]["progress"] for s in straight]
+    assert straight[-1][4]["headway"]["channels"]["progress"] > sum(withheld[5:]) > 0
 
 
 def test_an_untouchable_layer_is_named() -> None:
@@ -701,7 +709,9 @@ def test_the_oracle_wins_everywhere(difficulty: int, rendering: int) -> None:
         assert info["task_id"].startswith(f"Apps-v0/{template}/d{difficulty}/R{rendering}/{split}")
         steps = play(env, env.unwrapped.solution())
         assert steps[-1][1:4] == (1.0, True, False), info["task_id"]
-        assert len(steps) == len(env.unwrapped.solution()) <= env.unwrapped.instance.task.max_turns / 2
+        assert (
+            len(steps) == len(env.unwrapped.solution()) <= env.unwrapped.instance.task.max_turns / 2
+        )
 
 
 @pytest.mark.parametrize("template", APPS.template_names("test"))

@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
-import headway
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+
+import headway
 from headway.envs.box import Box, SandboxDied
 from headway.envs.domain import Domain
 from headway.envs.domains.apps import APPS
 from headway.envs.tool_env import ToolEnv
 from headway.envs.tools import tool
 from headway.envs.vector import Turn
+from headway.wrappers import ProgressReward
 
 ID = "headway/Apps-v0"
 SEEDS = (3, 4, 5)
@@ -39,26 +41,28 @@ def fragile() -> Domain:
 
 
 Lane = list[tuple[str | None, str, float, bool, bool]]
+LAYER = functools.partial(ProgressReward, gamma=0.9)
+
+
+def play_alone(env: gym.Env[Any, Any], seed: int) -> Lane:
+    """Two episodes and a bit, played by one environment: actions and outcomes.
+
+    As in Gymnasium's next-step mode, the step after an end is a reset that ignores its action.
+    """
+    lane: Lane = [(None, env.reset(seed=seed)[0], 0.0, False, False)]
+    for episode in range(3):
+        work = [NOTHING, "", *env.unwrapped.solution()]
+        for action in work[: 2 if episode == 2 else None]:
+            lane.append((action, *env.step(action)[:4]))
+        if episode < 2:
+            lane.append((NOTHING, env.reset()[0], 0.0, False, False))
+    return lane
 
 
 @pytest.fixture(scope="module")
 def alone() -> list[Lane]:
-    """Two episodes and a bit of each seed, played by one environment: actions and outcomes.
-
-    As in Gymnasium's next-step mode, the step after an end is a reset that ignores its action.
-    """
-    lanes = []
-    for seed in SEEDS:
-        env = gym.make(ID, difficulty=1)
-        lane: Lane = [(None, env.reset(seed=seed)[0], 0.0, False, False)]
-        for episode in range(3):
-            play = [NOTHING, "", *env.unwrapped.solution()]
-            for action in play[: 2 if episode == 2 else None]:
-                lane.append((action, *env.step(action)[:4]))
-            if episode < 2:
-                lane.append((NOTHING, env.reset()[0], 0.0, False, False))
-        lanes.append(lane)
-    return lanes
+    """What each seed comes to by itself, with a reward layer."""
+    return [play_alone(LAYER(gym.make(ID)), seed) for seed in SEEDS]
 
 
 def rows(lanes: list[Lane]) -> Iterator[list[tuple[Any, ...]]]:
@@ -84,7 +88,7 @@ def check(vector: VectorEnv[Any, Any, Any], lanes: list[Lane]) -> None:
 
 
 def test_sync_carries_the_same_texts(alone) -> None:
-    check(headway.make_vec(ID, len(SEEDS), difficulty=1), alone)
+    check(headway.make_vec(ID, len(SEEDS), wrappers=[LAYER]), alone)
 
 
 @FORK
@@ -95,22 +99,23 @@ def test_async_carries_the_same_texts(alone, context: str) -> None:
         len(SEEDS),
         vectorization_mode="async",
         vector_kwargs={"context": context},
-        difficulty=1,
+        wrappers=[LAYER],
     )
     assert isinstance(vector, AsyncVectorEnv)
     check(vector, alone)
 
 
-def test_a_bare_spawned_worker_finds_the_id(alone) -> None:
+def test_a_bare_spawned_worker_finds_the_id() -> None:
     """The worker has never imported headway; the id alone tells it to."""
-    make = functools.partial(gym.make, "headway:headway/Apps-v0", difficulty=1)
-    check(AsyncVectorEnv([make] * len(SEEDS), shared_memory=False, context="spawn"), alone)
+    make = functools.partial(gym.make, "headway:headway/Apps-v0")
+    bare = [play_alone(gym.make(ID), seed) for seed in SEEDS]
+    check(AsyncVectorEnv([make] * len(SEEDS), shared_memory=False, context="spawn"), bare)
 
 
 def test_lanes_carry_the_same_texts(alone) -> None:
     """Whichever way they are stepped; resets are asked for."""
-    together = headway.TextVec(ID, len(SEEDS), difficulty=1)
-    singly = headway.TextVec(functools.partial(gym.make, ID, difficulty=1), len(SEEDS))
+    together = headway.TextVec(lambda: LAYER(gym.make(ID)), len(SEEDS))
+    singly = headway.TextVec(lambda: LAYER(gym.make(ID)), len(SEEDS))
     first = [together.reset(SEEDS), [singly.reset_lane(i, seed=s) for i, s in enumerate(SEEDS)]]
     for results in first:
         assert [obs for obs, _ in results] == [lane[0][1] for lane in alone]
@@ -138,9 +143,7 @@ def test_stock_shared_memory_names_the_cure() -> None:
 
 def test_shared_memory_cannot_be_asked_for() -> None:
     with pytest.raises(ValueError, match="shared_memory must be False"):
-        headway.make_vec(
-            ID, 2, vectorization_mode="async", vector_kwargs={"shared_memory": True}
-        )
+        headway.make_vec(ID, 2, vectorization_mode="async", vector_kwargs={"shared_memory": True})
 
 
 @pytest.mark.parametrize("mode", ["vector_entry_point", "asynch", None, 1])
@@ -187,7 +190,7 @@ def test_one_lanes_death_does_not_touch_the_others(fragile) -> None:
         results = vec.step([action, None, action])
         assert results[1] is None
     assert [results[i].reward for i in (0, 2)] == [1.0, 1.0]
-    obs, info = vec.reset_lane(1, seed=1)
+    _, info = vec.reset_lane(1, seed=1)
     assert info["turn"] == 0 and vec.step([None, NOTHING, None])[1].info["turn"] == 1
 
 

@@ -1,0 +1,350 @@
+"""The command line: exit statuses, JSON that is nothing but JSON, and a person at the keyboard."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from io import StringIO
+
+import gymnasium as gym
+import pytest
+
+import headway
+from headway import cli
+from headway.agents import AGENTS
+from headway.bench import speed
+from headway.envs.box import SandboxDied
+
+COMMANDS = ("list", "play", "verify", "eval", "bench", "demo")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """``run(*argv, typed="")`` -> (status, stdout, stderr), without a process of its own."""
+
+    def run(*argv, typed=""):
+        monkeypatch.setattr(sys, "stdin", StringIO(typed))
+        try:
+            status = cli.main(argv)
+        except SystemExit as leaving:
+            status = leaving.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def process(*argv, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "headway.cli", *argv],
+        capture_output=True,
+        timeout=60,
+        **kwargs,
+    )
+
+
+def one_object(text):
+    """The one JSON object that ``text`` is, by a reader that takes no NaN."""
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    assert text.endswith("\n") and text.count("\n") == 1
+    return json.loads(text, parse_constant=refuse)
+
+
+# Usage.
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples(run, command):
+    status, out, err = run(command, "--help")
+    assert (status, err) == (0, "")
+    assert re.search(rf"examples:\n  headway {command}", out)
+
+
+def test_examples_are_right_usage(run):
+    """Every example in every help text is accepted by the parser."""
+    for command in COMMANDS:
+        _, out, _ = run(command, "--help")
+        for line in out.partition("examples:\n")[2].splitlines():
+            program, *argv = line.split()
+            assert program == "headway"
+            assert cli._arguments(argv).command == command
+
+
+def test_help_and_version(run):
+    status, out, _ = run("--help")
+    assert status == 0 and all(command in out for command in COMMANDS)
+    assert run("--version")[:2] == (0, f"headway {cli.version('headway')}\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("", "required: COMMAND"),
+        ("evil", "no command 'evil'; did you mean eval?"),
+        ("eval", "required: ID"),
+        ("eval Aps", "no environment 'Aps'; did you mean Apps?"),
+        ("eval headway/Apps-v9", "no environment 'headway/Apps-v9'; did you mean headway/Apps-v0?"),
+        ("play 9", "no environment '9'; choose from Apps"),
+        ("verify apps", "no environment 'apps'; did you mean Apps?"),
+        ("eval Apps --agent oracel", "must be one of oracle, reader, random, noop, got 'oracel'"),
+        ("eval Apps --agent oracel", "did you mean oracle?"),
+        ("eval Apps --episodes 0", "--episodes: must be an int of at least 1, got '0'"),
+        ("eval Apps --episodes many", "--episodes: must be an int of at least 1, got 'many'"),
+        ("eval Apps --episodes 4 --samples 3", "--episodes: must be a multiple of --samples 3"),
+        ("eval Apps --samples 0", "--samples: must be an int of at least 1, got '0'"),
+        ("eval Apps --seed -1", "--seed: must be an int of at least 0, got '-1'"),
+        ("eval Apps --jobs 0", "--jobs: must be an int of at least 1, got '0'"),
+        ("eval Apps --split tset", "--split: must be one of train, dev, test, got 'tset'"),
+        ("eval Apps --difficulty 6", "--difficulty: must be one of 1, 2, 3, 4, 5, got '6'"),
+        ("play Apps --rendering 5", "--rendering: must be one of 0, 1, 2, 3, 4, got '5'"),
+        ("eval Apps --template bils", "--template (split test): must be one of bills, "),
+        ("eval Apps --template bils", "got 'bils'; did you mean bills?"),
+        ("play Apps --template invite", "--template (split train): must be one of bills, "),
+        ("eval Apps --episods 3", "no argument '--episods'; did you mean --episodes?"),
+        ("eval Apps --episode 3", "no argument '--episode'; did you mean --episodes?"),
+        ("eval Apps more", "no argument 'more'"),
+        ("verify Apps --seeds 0", "--seeds: must be an int of at least 1, got '0'"),
+        ("bench --against nobody", "--against: must be one of "),
+        ("demo --out /nowhere/at/all.html", "--out: no folder '/nowhere/at' to write into"),
+        ("demo --episodes 1.5", "--episodes: must be an int of at least 1, got '1.5'"),
+    ],
+)
+def test_wrong_usage_says_what_and_exits_2(run, argv, says):
+    status, out, err = run(*argv.split())
+    assert (status, out) == (2, "")
+    assert says in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["Apps", "Apps-v0", "headway/Apps-v0"])
+def test_an_id_may_be_short(run, name):
+    status, out, _ = run("eval", name, "--agent", "noop", "--episodes", "1", "--json")
+    assert (status, one_object(out)["id"]) == (0, "headway/Apps-v0")
+
+
+# Commands.
+
+
+def test_list(run):
+    status, out, err = run("list", "--json")
+    assert (status, err) == (0, "")
+    found = one_object(out)
+    assert list(found) == ["environments"]
+    assert [row["id"] for row in found["environments"]] == list(headway.envs.DOMAINS)
+    for row in found["environments"]:
+        assert list(row) == ["id", "domain", "templates", "tools", "sandbox", "views", "extras"]
+        assert row["sandbox"] == "none" and "submit" in row["tools"] and row["templates"]
+    status, out, err = run("list")
+    assert (status, err) == (0, "")
+    assert "headway/Apps-v0" in out and "mail_search" in out and "bills" in out
+
+
+EVAL_KEYS = [
+    *("id", "agent", "episodes", "success", "progress", "turns"),
+    *("pass_at_k", "by_template", "by_check", "no_verdict"),
+]
+
+
+def test_eval(run):
+    argv = ["eval", "Apps", "--agent", "oracle", "--episodes", "4", "--samples", "2"]
+    status, out, err = run(*argv, "--difficulty", "2", "--template", "split", "--json")
+    assert (status, err) == (0, "")
+    found = one_object(out)
+    assert list(found) == EVAL_KEYS
+    assert (found["agent"], found["episodes"], found["no_verdict"]) == ("oracle", 4, 0)
+    assert (found["success"], found["progress"]) == (1.0, 1.0)
+    assert found["pass_at_k"] == {"1": 1.0, "2": 1.0}
+    assert list(found["by_template"]) == ["split"]
+    assert list(found["by_template"]["split"]) == [
+        *("episodes", "success", "interval", "progress", "curve", "turns", "no_verdict", "died")
+    ]
+    assert set(found["by_check"].values()) == {1.0}
+    assert found["turns"] == len(found["by_template"]["split"]["curve"]) - 1
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_eval_prints_for_people(run, name):
+    status, out, _ = run("eval", "Apps", "--agent", name, "--episodes", "2")
+    assert status == 0
+    assert name in out and "pass@1" in out and "no verdict: 0" in out
+
+
+class Doomed(gym.Wrapper):
+    """A machine that dies on the first turn."""
+
+    def step(self, action):
+        raise SandboxDied("out of disk", by="infra")
+
+
+def test_eval_without_any_verdict(run, monkeypatch):
+    """Nothing measured is null, never 0 and never NaN, and the status says so."""
+
+    make = gym.make
+    monkeypatch.setattr(gym, "make", lambda *args, **kwargs: Doomed(make(*args, **kwargs)))
+    status, out, err = run("eval", "Apps", "--episodes", "2", "--json")
+    found = one_object(out)
+    assert status == 1 and "out of disk" in err
+    assert found["success"] is found["progress"] is found["turns"] is None
+    assert found["pass_at_k"] == {"1": None}
+    assert found["no_verdict"] == 0
+    assert sum(row["died"] for row in found["by_template"].values()) == 2
+    status, out, _ = run("eval", "Apps", "--episodes", "2")
+    assert status == 1 and "machine died: 2" in out
+
+
+@pytest.fixture
+def short_proof(monkeypatch):
+    """One kind of planted fault and 4 mutants: the form of the proof, not its force."""
+    proof = sys.modules["headway.envs.verify"]
+    monkeypatch.setattr(proof, "FAULTS", {"wrong gold": proof.FAULTS["wrong gold"]})
+    monkeypatch.setattr(proof, "TRIES", 4)
+    return proof
+
+
+def test_verify(run, short_proof):
+    status, out, err = run("verify", "Apps", "--seeds", "2", "--json")
+    assert (status, err) == (0, "")
+    found = one_object(out)
+    assert list(found) == [
+        *("domain", "tasks", "resampled", "failures", "median_ms"),
+        *("faults", "mutants", "variants"),
+    ]
+    assert (found["domain"], found["tasks"], found["failures"]) == ("Apps", 2, [])
+    assert {"planted", "caught", "not_applicable"} <= set(found["faults"])
+    assert set(found["mutants"]) == {"tried", "caught"}
+    assert set(found["variants"]) == {"tried", "refused"}
+
+
+def test_verify_reports_what_is_unsound(run, short_proof, monkeypatch):
+    monkeypatch.setattr(short_proof, "CAUGHT_AT_LEAST", 21)
+    status, out, _ = run("verify", "Apps", "--seeds", "1")
+    assert status == 1
+    assert "Apps is NOT sound." in out
+    assert "wrong gold" in out and "0 of 1" in out
+
+
+def test_bench(run, monkeypatch):
+    """One round, which is enough for the form."""
+    monkeypatch.setattr(speed, "QUICK_ROUNDS", 1)
+    status, out, err = run("bench", "--quick", "--against", "gymnasium", "--json")
+    assert (status, err) == (0, "")
+    found = one_object(out)
+    assert list(found) == ["rows"]
+    for row in found["rows"]:
+        assert list(row) == ["name", "unit", "median", "min", "n", "versus", "ratio"]
+        assert row["n"] == 1
+        assert row["ratio"] is None or row["versus"] is not None
+    names = [row["name"] for row in found["rows"]]
+    assert "contract" in names and any("gymnasium" in name for name in names)
+
+
+def test_what_was_not_measured_is_null():
+    measured = {"a": math.nan, "b": [math.inf, 1.0, (None, {"c": -math.inf})]}
+    assert cli._plain(measured) == {"a": None, "b": [None, 1.0, [None, {"c": None}]]}
+
+
+class Text(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.text = ""
+        self.feed(text)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("out", ["", "a.html", "folder"])
+def test_demo(run, tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    status, said, _ = run("demo", "--episodes", "1", *(["--out", out] if out else []))
+    path = tmp_path / {"": "headway-demo.html", "folder": "folder/headway-demo.html"}.get(out, out)
+    assert status == 0 and f"Wrote {path.relative_to(tmp_path)}" in said
+    page = Text(path.read_text(encoding="utf-8"))
+    assert all(name in page.text and name in said for name in AGENTS)
+
+
+# A person plays.
+
+
+def test_play_to_success(run):
+    """The oracle's calls, typed as JSON, and a look at the checks on the way."""
+    env = gym.make("headway/Apps-v0", template="bills", difficulty=2)
+    env.reset(seed=4)
+    lines = [":progress", *env.unwrapped.solution()]
+    settings = ["--template", "bills", "--difficulty", "2", "--seed", "4"]
+    status, out, err = run("play", "Apps", *settings, typed="\n".join(lines))
+    assert (status, err) == (0, "")
+    assert "Cheating: an agent never sees this.\nprogress 0.000\n  [ ] " in out
+    assert f"Success (peeked 1 times) after turn {len(lines) - 1}.\nprogress 1.000\n  [x] " in out
+
+
+def test_play_in_short_form(run):
+    """Mistakes of the form cost no turn; help, tools and task are there."""
+    typed = ":help\n:tools\n:task\n:tsk\n\nnote_lst\nmail_search\n  note_list  \nsubmit\n"
+    status, out, err = run("play", "Apps", "--template", "bills", typed=typed)
+    assert (status, err) == (0, "")
+    assert "no command ':tsk'; did you mean :task?" in out
+    assert 'Not sent, no turn is spent: unknown tool "note_lst" (did you mean note_list?)' in out
+    assert 'Not sent, no turn is spent: mail_search: missing argument "query"' in out
+    assert out.count("Tools:\n- mail_search(") == 2
+    assert "No success after turn 2.\nprogress 0.000" in out
+
+
+@pytest.mark.parametrize("typed", ["note_list\n:quit\nnote_list\n", "note_list\n", "note_list"])
+def test_leaving_is_polite(run, typed):
+    status, out, err = run("play", "Apps", typed=typed)
+    assert (status, err) == (0, "")
+    assert out.endswith("Left after turn 1.\n")
+
+
+def test_ctrl_c_while_playing(run, monkeypatch):
+    def interrupted(prompt):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.input", interrupted)
+    status, out, err = run("play", "Apps")
+    assert (status, err) == (0, "") and out.endswith("Left after turn 0.\n")
+
+
+def test_play_when_the_machine_dies(run, monkeypatch):
+    make = gym.make
+    monkeypatch.setattr(gym, "make", lambda *args, **kwargs: Doomed(make(*args, **kwargs)))
+    status, _, err = run("play", "Apps", typed="note_list\n")
+    assert (status, err) == (1, "headway: the machine failed: out of disk\n")
+
+
+def test_piped_input_of_any_bytes():
+    """A pipe, bytes that are no UTF-8, and a terminal that knows ASCII only."""
+    done = process(
+        "play",
+        "Apps",
+        input=b"\xff\xfe note\nmail_search query=\xc3\xa9\xff\n:quit\n",
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.endswith(b"Left after turn 1.\n")
+
+
+@pytest.mark.parametrize(
+    "argv", [["list"], ["list", "--json"], ["eval", "Apps", "--episodes", "3"]]
+)
+def test_a_closed_pipe_is_silent(argv):
+    """What ``| head -0`` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "headway.cli", *argv],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
