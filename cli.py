@@ -237,11 +237,11 @@ def _demo(args: argparse.Namespace) -> int:
     if not path.parent.is_dir():
         args.parser.error(f"argument --out: no folder {str(path.parent)!r} to write into")
     with _bars() as told:
-        show = demo.play_one()
+        played = demo.play_one()
         compared = demo.compare(args.episodes, told)
-    demo.print_out(_out(), show, compared)
+    demo.print_out(_out(), played, compared)
     try:
-        path.write_text(demo.page(show, compared), encoding="utf-8")
+        path.write_text(demo.page(played, compared), encoding="utf-8")
     except OSError as error:
         args.parser.error(f"argument --out: cannot write {str(path)!r}: {error.strerror}")
     print(f"Wrote {path}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
 
@@ -87,6 +88,7 @@ def _verifiers() -> Sample:
 
     Versions from 0.4 on run the environment behind a server and have no such class.
     """
+    version("verifiers")  # raises first, because our own folder of that name may be importable
     vf = import_module("verifiers")
     if not hasattr(vf, "ToolEnv"):
         raise ImportError(f"no ToolEnv in {vf.__file__}")

@@ -38,7 +38,7 @@ ENV = "headway/Apps-v0"
 DIFFICULTY = 3
 TURN = "tool call and grade"
 ROUNDS = 100
-QUICK_ROUNDS = 20
+QUICK_ROUNDS = 15
 RARELY = 5
 """Rounds from one fresh process to the next: they take longest and vary least."""
 
@@ -307,8 +307,12 @@ def _tasks() -> Iterator[_Subject]:
 
 def _vectors(episodes: Sequence[_Episode], opened: ExitStack) -> Iterator[_Subject]:
     """One step of one environment among many."""
-    lanes = headway.TextVec(_make, LANES)
-    sync = headway.make_vec(ENV, LANES, difficulty=DIFFICULTY)
+    proved = _make()  # copies of it need not prove the tasks once more
+    for episode in episodes:
+        episode.begin(proved)
+    copies = partial(headway.fork, proved)
+    lanes = headway.TextVec(copies, LANES)
+    sync = gym.vector.SyncVectorEnv([copies] * LANES)
     # Started afresh, because a process that may have threads should not be forked.
     spawned = {"context": "spawn", "shared_memory": False}
     several = partial(gym.make_vec, num_envs=WORKERS, vectorization_mode="async")

@@ -102,8 +102,10 @@ class Report:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "failures": [asdict(f) for f in self.failures]}
+        """The figures as plain data, without those of single kinds of fault."""
+        out = {**asdict(self), "failures": [asdict(f) for f in self.failures]}
+        del out["faults"]["by_kind"]
+        return out
 
 
 def keys(domain: Domain, count: int) -> Iterator[TaskKey]:

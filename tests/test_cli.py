@@ -185,7 +185,6 @@ class Doomed(gym.Wrapper):
 
 def test_eval_without_any_verdict(run, monkeypatch):
     """Nothing measured is null, never 0 and never NaN, and the status says so."""
-
     make = gym.make
     monkeypatch.setattr(gym, "make", lambda *args, **kwargs: Doomed(make(*args, **kwargs)))
     status, out, err = run("eval", "Apps", "--episodes", "2", "--json")
@@ -231,15 +230,15 @@ def test_verify_reports_what_is_unsound(run, short_proof, monkeypatch):
 
 
 def test_bench(run, monkeypatch):
-    """One round, which is enough for the form."""
-    monkeypatch.setattr(speed, "QUICK_ROUNDS", 1)
+    """As few rounds as measure everything once."""
+    monkeypatch.setattr(speed, "QUICK_ROUNDS", speed.RARELY)
     status, out, err = run("bench", "--quick", "--against", "gymnasium", "--json")
     assert (status, err) == (0, "")
     found = one_object(out)
     assert list(found) == ["rows"]
     for row in found["rows"]:
         assert list(row) == ["name", "unit", "median", "min", "n", "versus", "ratio"]
-        assert row["n"] == 1
+        assert row["n"] >= 1 and row["min"] <= row["median"]
         assert row["ratio"] is None or row["versus"] is not None
     names = [row["name"] for row in found["rows"]]
     assert "contract" in names and any("gymnasium" in name for name in names)

@@ -57,7 +57,7 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
         """Starts a game and pays nothing."""
         self.env.reset(seed=seed, options=options)
         self._acted = False  # the seat has played, and was not graded since
-        self._due = 0.0  # paid, and not yet collected by the seat's next action
+        self._total = 0.0  # what the seat got since its last action
         self._record = blank(0.0)
         self._before = measure(self._record, self.env.unwrapped.grade)
         for layer in self.layers:
@@ -71,12 +71,12 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
     def step(self, action: Any) -> None:
         """Plays the move of the seat that is up."""
         if self.env.agent_selection == self.seat:
-            self._acted, self._due = self._ended() == "no", 0.0
+            self._acted, self._total = self._ended() == "no", 0.0
         self.env.step(action)
         paid = 0.0
         if self._acted and (self.env.agent_selection == self.seat or self._ended() != "no"):
             self._acted = False
-            self._due = paid = self._pay()
+            paid = self._pay()
         self._publish(paid)
 
     def set_progress(self, k: int) -> None:
@@ -114,5 +114,6 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
         self._cumulative_rewards = dict(self.env._cumulative_rewards)
         if seat in self.infos:
             self.rewards[seat] += paid
-            self._cumulative_rewards[seat] += self._due
+            self._total += self.rewards[seat]
+            self._cumulative_rewards[seat] = self._total
             self.infos[seat] = {**self.infos[seat], "headway": self._record}

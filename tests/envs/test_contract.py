@@ -14,7 +14,7 @@ from headway.envs.faults import FAULTS, plant
 from headway.envs.render import Instance, build
 from headway.envs.rng import Rng
 from headway.envs.task import TaskKey
-from headway.envs.world import Action, Draft
+from headway.envs.world import Action, Draft, Referent
 from headway.verifiers import Check
 
 WHERE = "headway.envs.domains.apps:APPS"
@@ -104,10 +104,11 @@ def test_a_check_that_comes_true_too_early_is_noticed() -> None:
     assert {"prefix", "orders"} <= noticed(early)
 
 
-def test_a_world_that_random_play_solves_is_noticed() -> None:
-    """5. Whoever calls at random what the oracle calls earns far too much."""
+@pytest.mark.parametrize("left_out", [1, 2])
+def test_a_world_that_random_play_solves_is_noticed(left_out: int) -> None:
+    """5. Whoever calls at random what the oracle calls earns too much, success or none."""
     instance = build(APPS, key("triage", difficulty=1))
-    calls = instance.solution()[:-1]
+    calls = instance.solution()[:-left_out]
     lucky = replace(instance.domain, guess=lambda box, rng: rng.choice(calls))
     assert "policies" in noticed(replace(instance, domain=lucky))
 
@@ -118,6 +119,23 @@ def test_reading_that_does_the_work_is_noticed() -> None:
     worker = replace(instance.domain, look=lambda box: instance.solution())
     quiet = replace(worker, guess=lambda box, rng: Action("note_list", {}))
     assert "policies" in noticed(replace(instance, domain=quiet))
+
+
+def test_a_slot_beside_its_fact_is_noticed() -> None:
+    """8. Even where the argument can be known from elsewhere."""
+    spoiled = plant("wrong slot", build(APPS, key()), Rng(1))
+    assert spoiled is not None
+    details = [m.detail for m in examine(spoiled)[0] if m.check == "provenance"]
+    assert any(detail.startswith("slot ") for detail in details)
+
+
+def test_a_phrase_that_fits_two_records_is_noticed() -> None:
+    """10. Also where no search of the oracle's would return both."""
+    instance = build(APPS, key())
+    referents = (*instance.world.referents, Referent("my mail", "mail", {}))
+    assert "uniqueness" in noticed(
+        replace(instance, world=replace(instance.world, referents=referents))
+    )
 
 
 def test_a_cut_observation_is_noticed() -> None:

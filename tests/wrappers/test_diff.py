@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -20,7 +21,7 @@ def expected(phis, ended, *, gamma, scale, terminal, on_truncation):
     known, out = [], []
     for phi in phis:
         known.append(phi if phi is not None else known[-1] if known else None)
-    for t, (was, now) in enumerate(zip(known, known[1:], strict=False)):
+    for t, (was, now) in enumerate(itertools.pairwise(known)):
         last = t == len(known) - 2
         rule = {"terminated": terminal, "truncated": on_truncation}[ended]
         counts_as = 0.0 if last and rule == "zero" else now
@@ -119,9 +120,7 @@ def test_loops_pay_nothing(verdict, phis, gamma, rule):
     diff = Diff("d", gamma=gamma, scale=1.0, terminal=rule, on_truncation=rule)
     loop = [*phis, phis[0]]
     diff.begin(verdict(loop[0]))
-    steps = [
-        diff.step(verdict(a), verdict(b), "no") for a, b in zip(loop, loop[1:], strict=False)
-    ]
+    steps = [diff.step(verdict(a), verdict(b), "no") for a, b in itertools.pairwise(loop)]
     total = sum(gamma**t * x for t, x in enumerate(steps))
     assert total <= 1e-12
     if gamma == 1.0:
