@@ -71,16 +71,19 @@ def _gymnasium() -> Sample:
 
 def _textarena() -> Sample:
     """An observation and a move of Tower of Hanoi, in the stack that ``textarena.make`` builds."""
-    env = import_module("textarena").make("TowerOfHanoi-v0")
+    make = import_module("textarena").make
+    env: Any = None
+
+    def begin(number: int) -> None:
+        nonlocal env
+        env = make("TowerOfHanoi-v0")  # its observations go on growing over a reset
+        env.reset(num_players=1, seed=number)
 
     def move(action: str) -> None:
         env.get_observation()
         env.step(action)
 
-    there_and_back = [["[A C]", "[C A]"] * (TURNS // 2)] * EPISODES
-    return partial(
-        of_turns, there_and_back, lambda number: env.reset(num_players=1, seed=number), move
-    )
+    return partial(of_turns, [["[A C]", "[C A]"] * (TURNS // 2)] * EPISODES, begin, move)
 
 
 def _verifiers() -> Sample:

@@ -116,7 +116,6 @@ class Duo(AECEnv[str, str, "str | Cut | None"]):  # type: ignore[misc]  # untype
             return
         if action is not CUT and not isinstance(action, str):
             raise TypeError(f"action must be str or headway.CUT, got {type(action).__name__}")
-        self._cumulative_rewards[seat] = 0.0
         if seat == USER and isinstance(action, str):
             self.desk.hear(action)
         else:
@@ -171,7 +170,7 @@ class Duo(AECEnv[str, str, "str | Cut | None"]):  # type: ignore[misc]  # untype
         self.terminations = dict.fromkeys(self.agents, terminated)
         self.truncations = dict.fromkeys(self.agents, truncated)
         self.infos = {seat: copy.deepcopy(self._info) for seat in self.agents}
-        self._accumulate_rewards()
+        self._accumulate_rewards()  # nothing is paid before the end, so nothing is there to clear
 
 
 class ScriptedUser:

@@ -169,6 +169,20 @@ def test_eval(run):
     assert found["turns"] == len(found["by_template"]["split"]["curve"]) - 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_progress_bars_stay_off_stdout():
+    """With a terminal behind stderr the bar is there, and stdout is JSON all the same."""
+    import pty
+
+    reading, writing = pty.openpty()
+    argv = [sys.executable, "-m", "headway.cli", "eval", "Apps", "--episodes", "2", "--json"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=writing, text=True, timeout=60)
+    os.close(writing)
+    assert done.returncode == 0 and list(one_object(done.stdout)) == EVAL_KEYS
+    assert b"oracle" in os.read(reading, 10_000)
+    os.close(reading)
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_eval_prints_for_people(run, name):
     status, out, _ = run("eval", "Apps", "--agent", name, "--episodes", "2")

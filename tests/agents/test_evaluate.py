@@ -10,13 +10,23 @@ import sys
 import time
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.agents import Episode, Evaluation, NoOp, Oracle, evaluate, pass_at_k, wilson
+from headway.agents import (
+    Episode,
+    Evaluation,
+    NoOp,
+    Oracle,
+    evaluate,
+    pass_at_k,
+    play,
+    wilson,
+)
 from headway.envs.box import SandboxDied
 from headway.envs.domain import load
 from headway.verifiers import KINDS
@@ -276,20 +286,53 @@ def idle(seed):
     return NoOp()
 
 
+def test_a_family_counts_when_all_of_it_does():
+    """The work on the first invoice is left out, that on the last is done."""
+    env = gym.make("headway/Apps-v0", template="bills", difficulty=2)
+
+    class Late(Oracle):
+        def reset(self, env, obs):
+            super().reset(env, obs)
+            del self._rest[-len(self._rest) // 2 :]
+
+    families = play(env, Late(), seed=0).families
+    ok = env.unwrapped.grade().ok
+    paid = [counts for name, counts in ok.items() if name.startswith("label.")]
+    assert paid == [False, True] and families["label"] is False
+    assert families == {
+        family: all(counts for name, counts in ok.items() if name.split(".")[0] == family)
+        for family in dict.fromkeys(name.split(".")[0] for name in ok)
+    }
+
+
+def test_an_error_on_the_way_ends_the_rest():
+    """What is not begun is not played: waiting for all of it would take minutes."""
+
+    def told(done, of):
+        raise InterruptedError
+
+    begun = time.monotonic()
+    with pytest.raises(InterruptedError):
+        evaluate("headway/Apps-v0", "random", episodes=4000, difficulty=5, jobs=2, told=told)
+    assert time.monotonic() - begun < 30
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", ["Ctrl-C", "killed"])
 def test_no_process_is_left(how):
-    """Neither Ctrl-C nor the death of the parent leaves a worker."""
+    """Neither Ctrl-C, which all of them get, nor the death of the parent leaves a worker."""
     command = [sys.executable, "-m", "headway.cli", "eval", "Apps", "--agent", "random"]
     command += ["--difficulty", "5", "--episodes", "5000", "--jobs", "2"]
     run = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert wait_until(lambda: len(group(run.pid)) >= 3), "the workers did not start"
-    time.sleep(1.0)
-    os.kill(run.pid, how)
+    assert wait_until(lambda: len([p for p in group(run.pid) if deaf(p)]) >= 3), "not at work"
+    if how == "Ctrl-C":
+        os.killpg(run.pid, signal.SIGINT)
+    else:
+        run.kill()
     _, errors = run.communicate(timeout=60)
-    assert run.returncode == (130 if how == signal.SIGINT else -9)
+    assert run.returncode == (130 if how == "Ctrl-C" else -signal.SIGKILL)
     assert "Traceback" not in errors
     assert wait_until(lambda: not group(run.pid)), f"left: {group(run.pid)}"
 
@@ -299,16 +342,26 @@ def group(leader):
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat", encoding="utf-8") as file:
-                state, _, _, session = file.read().rpartition(") ")[2].split()[:4]
+            stat = Path(f"/proc/{name}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
+        state, _, _, session = stat.rpartition(") ")[2].split()[:4]
         if int(session) == leader and state != "Z":
             found.append(int(name))
     return found
 
 
-def wait_until(holds, seconds=20.0):
+def deaf(process):
+    """Whether a process ignores Ctrl-C, as a worker does once it is at work."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    mask = next(line for line in status.splitlines() if line.startswith("SigIgn:")).split()[1]
+    return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
+
+
+def wait_until(holds, seconds=30.0):
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:

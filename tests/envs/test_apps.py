@@ -175,13 +175,14 @@ def test_labelling_everything_is_refused() -> None:
     labels = {a.args["label"] for a in instance.solution() if a.tool == "mail_label"}
     all_labels = [instance.world.facts[code] for code in ("p1", "p2", "p3")]
     assert labels <= set(all_labels)
-    extra = [
-        Action("mail_label", {"id": id, "label": label})
-        for id in instance.task.tables["mail"]
-        for label in all_labels
-    ]
-    verdict = Run(instance).play([*extra, *instance.solution()[:-1]]).grade()
-    assert not verdict.success and verdict.progress < 0.1
+    tickets = [a.args["id"] for a in instance.solution() if a.tool == "mail_label"]
+    for ids in (tickets, list(instance.task.tables["mail"])):
+        extra = [
+            Action("mail_label", {"id": id, "label": label}) for id in ids for label in all_labels
+        ]
+        verdict = Run(instance).play([*extra, *instance.solution()[:-1]]).grade()
+        assert not verdict.success and verdict.progress < 0.3
+        assert not any(ok for name, ok in verdict.ok.items() if name.startswith("label."))
 
 
 def test_reading_everything_earns_at_most_the_evidence_cap() -> None:

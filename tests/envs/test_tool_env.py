@@ -457,6 +457,20 @@ def test_siblings_go_their_own_ways(make) -> None:
     assert tasks[0] == tasks[1] == tasks[2]
 
 
+def test_siblings_are_graded_each_by_its_own_state(make) -> None:
+    """After as many writes each, which is all that tells a grader that nothing has changed."""
+    env = make()
+    env.reset(seed=1)
+    *work, last, _ = env.solution()
+    play(env, work)
+    twin = headway.fork(env)
+    env.step(last)
+    twin.step(twin.format("file_write", {"path": "stray.txt", "text": "x"}))
+    assert env.box.stamp() == twin.box.stamp()
+    assert [env.grade().success, twin.grade().success] == [True, False]
+    assert twin.grade().violations and not env.grade().violations
+
+
 def test_a_sibling_of_a_finished_episode_is_finished(make) -> None:
     env = make()
     env.reset(seed=1)

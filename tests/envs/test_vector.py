@@ -186,9 +186,9 @@ def test_one_lanes_death_does_not_touch_the_others(fragile) -> None:
     alive, dead, also = vec.step([work[0], boom, work[0]])
     assert isinstance(dead, SandboxDied) and dead.by == "infra"
     assert alive[:4] == also[:4] and alive.info["turn"] == 1
-    for action in work[1:]:
-        results = vec.step([action, None, action])
-        assert results[1] is None
+    for turn, action in enumerate(work[1:]):
+        results = vec.step([action, NOTHING if turn % 2 else None, action])
+        assert results[1] is (dead if turn % 2 else None)
     assert [results[i].reward for i in (0, 2)] == [1.0, 1.0]
     _, info = vec.reset_lane(1, seed=1)
     assert info["turn"] == 0 and vec.step([None, NOTHING, None])[1].info["turn"] == 1
@@ -247,6 +247,29 @@ def test_unseeded_lanes_differ() -> None:
 def test_too_few_lanes_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"lanes must be at least 1, got {count}"):
         headway.TextVec(ID, count)
+
+
+def test_resetting_all_lanes_revives_the_dead(fragile) -> None:
+    vec = lanes_of(fragile, 2)
+    vec.reset([1, 1])
+    vec.step([vec.envs[0].unwrapped.format("crash", {}), NOTHING])
+    vec.reset([1, 1])
+    assert [turn.info["turn"] for turn in vec.step([NOTHING] * 2)] == [1, 1]
+
+
+def test_a_fork_over_a_dead_lane_revives_it(fragile) -> None:
+    vec = lanes_of(fragile, 2)
+    vec.reset([1, 2])
+    vec.step([vec.envs[0].unwrapped.format("crash", {}), NOTHING])
+    vec.fork_lane(1, 0)
+    turns = vec.step([NOTHING] * 2)
+    assert turns[0] == turns[1] and turns[0].info["turn"] == 2
+
+
+@pytest.mark.parametrize("given", [{"seeds": [1]}, {"options": [None] * 3}])
+def test_seeds_and_options_are_one_a_lane(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be one a lane, 2, got"):
+        lanes_of(APPS, 2).reset(**given)
 
 
 @pytest.mark.parametrize("count", [1, 3])
