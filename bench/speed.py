@@ -135,6 +135,8 @@ def run(
 ) -> list[Row]:
     """Measures all subjects round by round, always in the same order.
 
+    Starts fresh processes, so a script that calls it needs ``if __name__ == "__main__":``.
+
     Args:
         quick: Few rounds, in under 15 s, for ratios with wide bounds; else about a minute.
         against: Names in ``headway.bench.neighbours.NEIGHBOURS``, measured as well.
@@ -214,7 +216,6 @@ def _domain(env: gym.Env[Any, Any]) -> Domain:
 def _turns(episodes: Sequence[_Episode]) -> Iterator[_Subject]:
     """A turn and its parts."""
     trivial, env, paid = gym.make(TRIVIAL), _make(), ProgressReward(_make(), gamma=1.0)
-
     grade = env.get_wrapper_attr("grade")
     actions = [episode.actions for episode in episodes]
 

@@ -26,6 +26,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium as gym
@@ -150,8 +151,6 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         ValueError: ``env`` holds a layer of the same key already.
     """
 
-    _kept: ClassVar[tuple[str, ...]] = ("_adopts",)
-
     def __init__(self, env: gym.Env[Any, Any], layer: L) -> None:
         gym.Wrapper.__init__(self, env)
         refuse_twice([layer, *(inner.layer for inner in _layers(env))])
@@ -179,11 +178,8 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         return obs, info
 
     def get_state(self) -> dict[str, Any]:
-        """This layer's memory of the episode; what is inside it has its own."""
-        return {
-            "layer": self.layer.state_dict(),
-            **{name: getattr(self, name) for name in self._kept},
-        }
+        """This layer's memory of the episode as plain data; what is inside it has its own."""
+        return {"layer": self.layer.state_dict(), "adopts": self._adopts}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`get_state` returned.
@@ -191,12 +187,10 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         Raises:
             ValueError: ``state`` is of another kind of layer.
         """
-        known = {"layer", *self._kept}
-        if set(state) != known:
-            raise ValueError(f"state must have keys {sorted(known)}, got {sorted(state)}")
+        if not {"layer", "adopts"} <= set(state):
+            raise ValueError(f"state must have keys 'layer' and 'adopts', got {sorted(state)}")
         self.layer.load_state_dict(state["layer"])
-        for name in self._kept:
-            setattr(self, name, state[name])
+        self._adopts = state["adopts"]
 
     def _begin(self, record: Record) -> None:
         raise NotImplementedError
@@ -228,8 +222,6 @@ class ChannelWrapper(RewardLayer[Channel]):
         ValueError: ``env`` has a channel of that name already.
     """
 
-    _kept: ClassVar[tuple[str, ...]] = ("_adopts", "_before")
-
     def __init__(self, env: gym.Env[Any, Any], channel: Channel) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, channel=channel)
         super().__init__(env, channel)
@@ -258,6 +250,20 @@ class ChannelWrapper(RewardLayer[Channel]):
         if PHI not in phi and channel.phi is not None:
             phi[PHI] = channel.phi
         return obs, reward + amount, terminated, truncated, info
+
+    def get_state(self) -> dict[str, Any]:
+        """This layer's memory of the episode as plain data; what is inside it has its own."""
+        return {**super().get_state(), "before": asdict(self._before)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes up what :meth:`get_state` returned.
+
+        Raises:
+            ValueError: ``state`` is of another kind of layer.
+        """
+        super().set_state(state)
+        before = state["before"]
+        self._before = Verdict(**{**before, "violations": tuple(before["violations"])})
 
     def _begin(self, record: Record) -> None:
         self._before = record["verdict"]

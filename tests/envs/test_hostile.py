@@ -35,6 +35,14 @@ SCRAPS = [
 ]
 
 
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("ask_user", {"question": "What about the day?"}),
+    ("note_write", {"title": "long", "text": "x" * 9000}),
+    ("note_read", {"title": "long"}),
+]
+"""Calls that no guess makes: to the user, and for more than one observation holds."""
+
+
 class Fuzz:
     """An endless stream of damaged calls, drawn from calls that would have worked."""
 
@@ -53,9 +61,10 @@ class Fuzz:
     def call(self, env: ToolEnv, rng: Rng) -> tuple[Any, Any]:
         """A tool and arguments, of the right types or not."""
         guess = env.domain.guess(env.box, rng)
-        tool, args = guess.tool, dict(guess.args)
-        if self.random.random() < 0.1:
-            tool, args = "ask_user", {"question": "What about the day?"}
+        tool, args = guess.tool, guess.args
+        if self.random.random() < 0.2:
+            tool, args = self.random.choice(OTHERS)
+        args = dict(args)
         for name in list(args):
             if self.random.random() < 0.25:
                 args[name] = self.random.choice(VALUES)
@@ -137,6 +146,7 @@ def storm(make: Callable[[str], gym.Env[Any, Any]], action_format: str, count: i
         assert over == ("Turns left: " not in obs.rsplit("\n", 1)[1])
         seen["actions"] += 1
         seen["refused"] += "Error: " in obs
+        seen["cut"] += "characters cut]" in obs
         seen["changed the world"] += world.box.stamp() != stamp
         seen["ended"] += over
     return seen
@@ -160,7 +170,9 @@ def check_record(reward: float, info: dict[str, Any]) -> None:
 @pytest.mark.parametrize("make", [bare, layered])
 def test_five_thousand_hostile_actions_are_answered(make, action_format: str) -> None:
     seen = storm(make, action_format, 1250)
-    assert seen["refused"] > 600 and seen["changed the world"] > 100 and seen["ended"] > 10
+    assert (
+        min(seen["refused"], seen["changed the world"]) > 100 and seen["cut"] > 10 < seen["ended"]
+    )
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import gymnasium as gym
@@ -108,12 +107,35 @@ def test_forks_go_on_alike_and_apart(Script, play, scripts, data, layers, at):
     twin = headway.fork(env)
     fresh = stacked(Script(**script), layers)
     fresh.reset()
-    headway.set_state(fresh, copy.deepcopy(headway.get_state(env)))
+    headway.set_state(fresh, json.loads(json.dumps(headway.get_state(env))))
     for one in (twin, env, fresh):
         for reward, terminated, truncated, record in whole[at + 1 :]:
             _, *got, info = one.step("go")
             assert (*got, info["headway"]) == (reward, terminated, truncated, record)
         assert play(one) == whole
+
+
+def test_every_memory_is_part_of_the_state(Script):
+    """Put into a stack that has lived through something else."""
+    layers = [
+        (lambda env: ChannelWrapper(env, Turns("turns")), {}),
+        (ProgressReward, {"gamma": 0.9}),
+        (GatedReward, {}),
+        (ScheduledReward, {"steps": 4}),
+    ]
+    script = {"phis": [0.0, 0.5, 0.75], "attempted": True}
+    env, other = stacked(Script(**script), layers), stacked(Script(**script), layers)
+    env.reset(), other.reset()
+    headway.set_progress(other, 4)
+    env.step("go")
+    headway.set_state(other, json.loads(json.dumps(headway.get_state(env))))
+    got, wanted = other.step("go"), env.step("go")
+    assert got == wanted
+    assert other.env.env.env._before == env.env.env.env._before
+    assert wanted[1] == pytest.approx(-0.02 + 0.5 * (0.9 * 0.5 + 0.9 * 0.75 - 0.5))
+    turns = [one.env.env.env.layer for one in (other, env)]
+    assert turns[0].seen == turns[1].seen == (0.5, 0.75, "terminated")
+    assert [one.layer.k for one in (other, env)] == [0, 0]
 
 
 @settings(max_examples=40)

@@ -18,6 +18,7 @@ from pettingzoo.test import api_test
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from headway.wrappers import (
+    Channel,
     Diff,
     Gate,
     GatedReward,
@@ -171,6 +172,35 @@ def test_the_games_own_tables_stay_as_they_are(verdict):
     assert game.rewards == {"agent": 1.0, "user": -0.25}
     assert game.infos == {"agent": {}, "user": {}}
     assert seat.infos["user"] == {}
+
+
+def test_an_end_on_another_seats_move_is_paid_at_once(verdict):
+    """Whoever converts the game to parallel never plays the moves of the dead."""
+    talk = Talk(verdict, [0.0, 0.5, 1.0], order=("agent", "user", "user"))
+    game = SeatChannels(talk, [Diff("progress", **PROGRESS)], seat="agent")
+    game.reset()
+    game.step(0)
+    game.step(0)
+    assert game.terminations["agent"] and game.agent_selection == "user"
+    assert game.rewards["agent"] == 1.45
+    assert game.infos["agent"]["headway"]["phi"] == {"checks": 1.0}
+
+
+def test_channels_are_handed_both_verdicts(verdict):
+    class Seen(Channel):
+        def begin(self, before):
+            self.seen = [before.progress]
+
+        def step(self, before, after, ended):
+            self.seen.append((before.progress, after.progress, ended))
+            return 0.0
+
+        def bound(self, gamma):
+            return 0.0, 0.0
+
+    game = SeatChannels(Talk(verdict, [0.0, 0.1, 0.2, 0.3, 0.4]), [Seen("seen")], seat="agent")
+    run(game, "agent")
+    assert game.layers[0].seen == [0.0, (0.0, 0.2, "no"), (0.2, 0.4, "terminated")]
 
 
 def test_two_seats_with_a_channel_each(verdict):
