@@ -217,7 +217,8 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
         raise _Broken(error.msg, text, error.pos) from None
     except ValueError as error:
         raise _Broken(str(error), text, start) from None
-    return _cleaned(value), end
+    plain = text.isascii() and "\\u" not in text
+    return value if plain else _cleaned(value), end
 
 
 def _is_deep(text: str, start: int) -> bool:

@@ -135,7 +135,7 @@ class Task:
     schemas: str
     grader: str
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The key as text."""
         return str(self.key)

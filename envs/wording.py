@@ -34,7 +34,7 @@ def reply_text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if not isinstance(value, str):
-        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        value = _ENCODER.encode(value)
     return whole(value)
 
 
@@ -89,3 +89,6 @@ def near(name: str, names: Iterable[str]) -> str:
     """`` (did you mean x?)``, or nothing when no name is near."""
     close = difflib.get_close_matches(name[:SHOWN], list(names), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

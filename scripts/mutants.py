@@ -101,8 +101,8 @@ class Copy:
         )
 
 
-def mutants() -> list[Mutant]:
-    """Every fault of every list, in order.
+def mutants(only: str = "") -> list[Mutant]:
+    """The faults of every list that have the text ``only`` in file or reason, in order.
 
     Raises:
         Broken: An entry does not fit the code.
@@ -114,6 +114,8 @@ def mutants() -> list[Mutant]:
                 mutant = Mutant(**{**entry, "tests": tuple(entry["tests"])})
             except (KeyError, TypeError) as error:
                 raise Broken(f"{path.name}: {error} in {entry}") from error
+            if only not in mutant.file and only not in mutant.why:
+                continue
             times = (ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.find)
             if times != 1 or mutant.find == mutant.replace:
                 raise Broken(
@@ -132,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="copies to work in at once (1)")
     args = parser.parse_args(argv)
     try:
-        chosen = [m for m in mutants() if args.only in m.file or args.only in m.why]
+        chosen = mutants(args.only)
         if args.sample is not None:
             chosen = random.Random(0).sample(chosen, min(args.sample, len(chosen)))
         if not chosen:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any, Literal
 
 from headway.verifiers.kinds.tables import where
@@ -120,6 +121,10 @@ class Verdict:
         a, b = mine.pop("progress"), theirs.pop("progress")
         return mine == theirs and (a == b or (math.isnan(a) and math.isnan(b)))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Verdict:
+        """A verdict is a value: siblings share it."""
+        return self
+
     __hash__ = None  # type: ignore[assignment]  # holds a mapping
 
 
@@ -224,6 +229,8 @@ class Grader:
         self._tables: dict[str, Table] = {}
         self._damage: dict[str, tuple[Table, bool, tuple[str, ...]]] = {}
         self._last: tuple[Hashable, Verdict] | None = None
+        self._counted: tuple[dict[str, bool], float, list[str]] | None = None
+        self._fingerprint = acceptance.fingerprint
 
     def copy(self) -> Grader:
         """A grader over the same acceptance whose cache goes its own way."""
@@ -243,6 +250,7 @@ class Grader:
             return self._last[1]
         except Exception as error:  # whatever a kind or an adapter raises is our fault, not a 0
             self._tables.clear()
+            self._counted = None
             self._damage.clear()
             self._last = None
             return Verdict(
@@ -255,14 +263,23 @@ class Grader:
             )
 
     def _grade(self, state: Gradable) -> Verdict:
+        turned = False
         for name, readers in self._readers.items():
             table = state.table(name)
             if self._tables.get(name) is not table:
                 for index in readers:
-                    self._holds[index] = self._tests[index](state)
+                    holds = self._tests[index](state)
+                    turned = turned or holds is not self._holds[index]
+                    self._holds[index] = holds
                 self._tables[name] = table
-        marks = self._plan.stands(self._holds)
-        ok, base = self._plan.counts(marks)
+        if turned or self._counted is None:
+            marks = self._plan.stands(self._holds)
+            ok, base = self._plan.counts(marks)
+            guards = self.checks[len(self.acceptance.checks) :]
+            held = marks[len(self.acceptance.checks) :]
+            failed = [f"guard {g.id}" for g, h in zip(guards, held, strict=True) if not h]
+            self._counted = (ok, base, failed)
+        ok, base, failed = self._counted
         changed = False
         damage: list[str] = []
         for name in state.names():
@@ -272,19 +289,18 @@ class Grader:
                 moved = changes(name, state.start.table(name), table)
                 known = (table, *self._allowed.judge(name, moved))
                 self._damage[name] = known
-            changed = changed or known[1]
-            damage += known[2]
-        guards = self.checks[len(self.acceptance.checks) :]
-        held = marks[len(self.acceptance.checks) :]
-        damage += [f"guard {g.id}" for g, holds in zip(guards, held, strict=True) if not holds]
+            if known[1]:
+                changed = True
+                damage += known[2]
+        damage += failed
         success = not damage and all(ok.values())
         return Verdict(
             progress=1.0 if success else min(UNFINISHED, base * penalty(len(damage))),
             success=success,
-            ok=ok,
+            ok=dict(ok),
             violations=tuple(damage),
             attempted=changed and bool(state.table("submission")),
-            fingerprint=self.acceptance.fingerprint,
+            fingerprint=self._fingerprint,
         )
 
 
@@ -373,6 +389,7 @@ class _Plan:
             for n in (place[name] for name in check.needs):
                 hard |= set(self.needs[n]) if checks[n].evidence else {n, *self.needs[n]}
             self.needs.append(sorted(hard))
+        self.hard = [(i, needs) for i, needs in enumerate(self.needs) if needs]
         dependants: dict[int, list[int]] = {}
         for i, check in enumerate(checks):
             for name in check.needs:
@@ -393,12 +410,19 @@ class _Plan:
     def counts(self, stands: Sequence[bool]) -> tuple[dict[str, bool], float]:
         """``({check id: counts}, share of the weight that counts)``."""
         marks = list(stands[: len(self.ids)])
-        for i, needs in enumerate(self.needs):
-            if marks[i] and needs:
-                marks[i] = all([marks[n] for n in needs])
+        for i, needs in self.hard:
+            if marks[i]:
+                for n in needs:
+                    if not marks[n]:
+                        marks[i] = False
+                        break
         for i, dependants in self.implied:
-            marks[i] = marks[i] or any([marks[d] for d in dependants])
-        base = sum([w for w, mark in zip(self.weights, marks, strict=True) if mark])
+            if not marks[i]:
+                for d in dependants:
+                    if marks[d]:
+                        marks[i] = True
+                        break
+        base = sum(compress(self.weights, marks))
         return dict(zip(self.ids, marks, strict=True)), base
 
 

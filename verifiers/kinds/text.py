@@ -13,11 +13,15 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import lru_cache
 from itertools import groupby, islice
 from typing import Literal
 
 MAX_TEXT = 100_000
 """Longer texts are not read: to :func:`tokens` they are one raw token."""
+
+SHORT = 500
+"""Texts up to this length are read once while they are the latest few hundred."""
 
 MAX_TOKEN = 400
 """Longer texts are not a single number, date or address."""
@@ -51,6 +55,10 @@ def tokens(text: str) -> tuple[Token, ...]:
     """
     if len(text) > MAX_TEXT:
         return (Token("raw", f"a text of {len(text)} characters"),)
+    return _short_tokens(text) if len(text) <= SHORT else _tokens(text)
+
+
+def _tokens(text: str) -> tuple[Token, ...]:
     plain = _plain(text)
     if not _OF_INTEREST.search(plain):
         return ()
@@ -61,6 +69,12 @@ def tokens(text: str) -> tuple[Token, ...]:
     )
 
 
+_short_tokens = lru_cache(maxsize=256)(_tokens)
+# Every check that may concern a mail reads it: what was just read is kept. Long texts are not, or
+# an agent could fill the memory.
+
+
+@lru_cache(maxsize=256)
 def read_token(text: str) -> Token | None:
     """The token that is the whole of ``text``, white space at the ends aside; None without one."""
     plain = _plain(text) if len(text) <= MAX_TOKEN else ""
@@ -70,6 +84,7 @@ def read_token(text: str) -> Token | None:
     return _read(found) if _OF_INTEREST.search(plain) else None
 
 
+@lru_cache(maxsize=256)
 def read_number(text: str) -> Decimal | None:
     """The number that is the whole of ``text``, with its printed decimals; None without one."""
     found = _NUMBER_ONLY.fullmatch(_plain(text)) if len(text) <= MAX_TOKEN else None
