@@ -141,7 +141,7 @@ def _print_report(out: Console, report: Report) -> None:
     table = _table("what", "found", "allowed")
     table.add_row("tasks", str(report.tasks), "")
     table.add_row("failures", str(len(report.failures)), "0")
-    table.add_row("resampled", str(report.resampled), f"at most {report.tasks // 10}")
+    table.add_row("resampled", str(report.resampled), f"at most {max(1, report.tasks // 10)}")
     table.add_row("planted faults", f"{report.faults.caught} of {report.faults.planted}", ">= 12")
     table.add_row("mutants caught", f"{report.mutants.caught} of {report.mutants.tried}", ">= 95 %")
     table.add_row("variants refused", f"{report.variants.refused} of {report.variants.tried}", "0")

@@ -315,7 +315,7 @@ def _agent(found: Evaluation) -> str:
 
 
 WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 46
 
 
 def _curves(compared: Sequence[Evaluation]) -> str:

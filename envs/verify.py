@@ -95,7 +95,7 @@ class Report:
         """Whether the domain may be used."""
         return (
             not self.failures
-            and self.resampled <= self.tasks / 10
+            and self.resampled <= max(1, self.tasks / 10)
             and self.faults.caught >= min(12, self.faults.planted)
             and self.mutants.caught >= 0.95 * self.mutants.tried
             and not self.variants.refused

@@ -396,7 +396,7 @@ def test_numbers_agree_in_both_orders(a, b, same):
 
 
 def test_huge_numbers_are_refused_in_bounded_time():
-    huge = [1 << 10**7, "9" * 10**7, Decimal("9" * 10**6), Decimal("1e-999999"), "1" + "0e" * 10**6]
+    huge = [1 << 10**6, "9" * 10**7, Decimal("9" * 10**6), Decimal("1e-999999"), "1" + "0e" * 10**6]
     started = time.process_time()
     for value in huge:
         assert not same_number(value, value)

@@ -129,9 +129,9 @@ def test_every_memory_is_part_of_the_state(Script):
     headway.set_progress(other, 4)
     env.step("go")
     headway.set_state(other, json.loads(json.dumps(headway.get_state(env))))
+    assert other.env.env.env._before == env.env.env.env._before
     got, wanted = other.step("go"), env.step("go")
     assert got == wanted
-    assert other.env.env.env._before == env.env.env.env._before
     assert wanted[1] == pytest.approx(-0.02 + 0.5 * (0.9 * 0.5 + 0.9 * 0.75 - 0.5))
     turns = [one.env.env.env.layer for one in (other, env)]
     assert turns[0].seen == turns[1].seen == (0.5, 0.75, "terminated")
