@@ -252,7 +252,8 @@ def test_bench(run, monkeypatch):
     assert list(found) == ["rows"]
     for row in found["rows"]:
         assert list(row) == ["name", "unit", "median", "min", "n", "versus", "ratio"]
-        assert row["n"] >= 1 and row["min"] <= row["median"]
+        # A layer is a difference of two stacks, whose least and middle rounds need not be ordered.
+        assert row["n"] >= 1 and ("layer" in row["name"] or row["min"] <= row["median"])
         assert row["ratio"] is None or row["versus"] is not None
     names = [row["name"] for row in found["rows"]]
     assert "contract" in names and any("gymnasium" in name for name in names)

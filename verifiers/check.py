@@ -227,7 +227,9 @@ class Grader:
         self._allowed = _Footprint(acceptance)
         self._holds: list[bool] = [False] * len(self.checks)
         self._tables: dict[str, Table] = {}
-        self._damage: dict[str, tuple[Table, bool, tuple[str, ...]]] = {}
+        self._damage: dict[str, tuple[bool, tuple[str, ...]]] = {}
+        self._names: tuple[str, ...] = ()
+        self._order: tuple[str, ...] = tuple(self._readers)
         self._last: tuple[Hashable, Verdict] | None = None
         self._counted: tuple[dict[str, bool], float, list[str]] | None = None
         self._fingerprint = acceptance.fingerprint
@@ -263,15 +265,23 @@ class Grader:
             )
 
     def _grade(self, state: Gradable) -> Verdict:
+        names = tuple(state.names())
+        if names != self._names:
+            self._names = names
+            self._tables.clear()
+            self._order = tuple(dict.fromkeys((*self._readers, *names)))
         turned = False
-        for name, readers in self._readers.items():
+        for name in self._order:
             table = state.table(name)
-            if self._tables.get(name) is not table:
-                for index in readers:
-                    holds = self._tests[index](state)
-                    turned = turned or holds is not self._holds[index]
-                    self._holds[index] = holds
-                self._tables[name] = table
+            if self._tables.get(name) is table:
+                continue
+            for index in self._readers.get(name, ()):
+                holds = self._tests[index](state)
+                turned = turned or holds is not self._holds[index]
+                self._holds[index] = holds
+            moved = changes(name, state.start.table(name), table) if name in names else ()
+            self._damage[name] = self._allowed.judge(name, moved)
+            self._tables[name] = table
         if turned or self._counted is None:
             marks = self._plan.stands(self._holds)
             ok, base = self._plan.counts(marks)
@@ -282,16 +292,11 @@ class Grader:
         ok, base, failed = self._counted
         changed = False
         damage: list[str] = []
-        for name in state.names():
-            table = state.table(name)
-            known = self._damage.get(name)
-            if known is None or known[0] is not table:
-                moved = changes(name, state.start.table(name), table)
-                known = (table, *self._allowed.judge(name, moved))
-                self._damage[name] = known
-            if known[1]:
+        for name in names:
+            differs, bad = self._damage[name]
+            if differs:
                 changed = True
-                damage += known[2]
+                damage += bad
         damage += failed
         success = not damage and all(ok.values())
         return Verdict(

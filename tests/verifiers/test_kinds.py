@@ -661,6 +661,7 @@ def test_a_bag_of_rows_takes_any_order_and_minds_tolerances(view, order):
         [["a", 1.0], ["b", 2.5]],  # as sets they would agree
         [["a", 1.0], ["a", 1.04], ["b", 2.5], ["b", 2.5]],
         [["a", 1.0], ["a", 1.0], ["b", 2.5]],
+        [["a", 1.04], ["b", 2.5], ["b", 2.5]],  # each entry finds a row, but not its own
         [["a", 1.0], ["a", 1.04], ["b", 2.505]],
         [["a", 1.0], ["a", 1.04], ["B", 2.5]],
         [["a", 1.0], ["a", 1.04], ["b", None]],
