@@ -96,10 +96,10 @@ def _row(id: str, domain: Domain) -> dict[str, Any]:
         "id": id,
         "domain": domain.name,
         "templates": [template.name for template in domain.templates],
-        "tools": [*domain.toolbox, "submit"],
-        "sandbox": "none",
-        "views": [],
-        "extras": [],
+        "tools": [*domain.toolbox, "ask_user", "submit"],
+        "sandbox": domain.sandbox,
+        "views": list(domain.views),
+        "extras": list(domain.extras),
     }
 
 

@@ -274,8 +274,9 @@ def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int) -> Episode:
         while not over:
             obs, _, terminated, truncated, info = env.step(agent.act(obs))
             over = terminated or truncated
-            # At the end the environment's own verdict stands: the box may be gone.
-            verdict = info["headway"]["verdict"] if over else grade()
+            # At the end the environment's own verdict stands: the box may be gone. It has none
+            # where something around it ended the episode, such as a time limit.
+            verdict = (info["headway"]["verdict"] if over else None) or grade()
             curve.append(verdict.progress if verdict.status == "ok" else curve[-1])
     except SandboxDied as death:
         return Episode(task_id, template, "died", str(death), curve=tuple(curve))
@@ -284,7 +285,7 @@ def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int) -> Episode:
         template,
         verdict.status,
         verdict.reason,
-        success=info["headway"]["base"] == 1.0,
+        success=verdict.success,
         curve=tuple(curve),
         families=_families(verdict),
     )

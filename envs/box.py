@@ -171,13 +171,14 @@ class Box:
         self._seen, self._listed = [], []
         try:
             value = tool.function(self, **tool.bind(args))
+            text = reply_text(value)
         except ToolError as error:
             return Reply(f"Error: {error}", error=True)
         except SandboxDied:
             raise
         except Exception as error:
             raise SandboxDied(f"tool {name!r} failed: {error!r}", by="infra") from error
-        return Reply(reply_text(value), value, seen=tuple(self._seen), listed=tuple(self._listed))
+        return Reply(text, value, seen=tuple(self._seen), listed=tuple(self._listed))
 
     def observe(self, records: Iterable[str]) -> None:
         """Records that the agent has really been shown."""

@@ -43,10 +43,6 @@ Call = Action | Callable[[Any], Action]
 """A call, or a function from what the call before it returned to a call."""
 
 
-class UnsoundTask(RuntimeError):
-    """The generator made a task that fails the contract."""
-
-
 @dataclass(frozen=True, slots=True)
 class Miss:
     """One way in which a task is unsound.
@@ -60,6 +56,18 @@ class Miss:
     detail: str
 
 
+class UnsoundTask(RuntimeError):
+    """The generator made a task that fails the contract.
+
+    Attributes:
+        misses: Everything that was found.
+    """
+
+    def __init__(self, message: str, misses: Sequence[Miss] = ()) -> None:
+        super().__init__(message)
+        self.misses = tuple(misses)
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """What was proved of one task.
@@ -67,6 +75,7 @@ class Certificate:
     Attributes:
         task_id: The task.
         digest: Its digest, which covers the grader.
+        grader: Version of the check kinds.
         calls: Oracle calls, the submission included.
         mutants: Wrong solutions refused.
         variants: Other right solutions accepted.
@@ -77,6 +86,7 @@ class Certificate:
 
     task_id: str
     digest: str
+    grader: str
     calls: int
     mutants: int
     variants: int
@@ -140,9 +150,11 @@ def certify(domain: Domain, key: TaskKey) -> tuple[Instance, Certificate]:
             return instance, certificate
         bad = [m for m in misses if m.check not in RESAMPLED]
         if bad:
-            raise UnsoundTask(f"task {key} fails the contract: {bad[0].check}: {bad[0].detail}")
+            first = f"{bad[0].check}: {bad[0].detail}"
+            raise UnsoundTask(f"task {key} fails the contract: {first}", bad)
         key = key.next_attempt()
-    raise UnsoundTask(f"{ATTEMPTS} worlds up to {key} were rejected, last for {misses[0]}")
+    text = f"{ATTEMPTS} worlds up to {key} were rejected, last for {misses[0]}"
+    raise UnsoundTask(text, misses)
 
 
 def examine(instance: Instance, *, mutants: int = 28) -> tuple[tuple[Miss, ...], Certificate]:
@@ -159,6 +171,7 @@ def examine(instance: Instance, *, mutants: int = 28) -> tuple[tuple[Miss, ...],
     return tuple(exam.misses), Certificate(
         task_id=instance.task.id,
         digest=instance.task.digest,
+        grader=instance.task.grader,
         calls=len(instance.solution()),
         mutants=exam.refused,
         variants=exam.accepted,
@@ -287,7 +300,7 @@ def _policies(exam: _Exam) -> None:
 def _mutants(exam: _Exam) -> None:
     """6. Wrong solutions fail, unless they come to the oracle's very state."""
     tried = exam.rng.sample(
-        found := wrong(exam.instance, exam.rng), min(exam.most_mutants, len(found))
+        found := wrong(exam.instance, exam.plan, exam.rng), min(exam.most_mutants, len(found))
     )
     starts = [before for before, _, _ in exam.oracle]
     for name, at, actions in tried:
@@ -300,7 +313,7 @@ def _mutants(exam: _Exam) -> None:
 
 def _variants(exam: _Exam) -> None:
     """7. Other honest ways succeed."""
-    for name, actions in honest(exam.instance, exam.rng):
+    for name, actions in honest(exam.instance, exam.plan, exam.rng):
         verdict = Run(exam.instance).play(actions).grade()
         if verdict.success:
             exam.accepted += 1
@@ -363,6 +376,9 @@ def _leak(exam: _Exam) -> None:
     for name, table in exam.task.tables.items():
         texts |= {f"{name}/{key}": f"{key}\n{_flat(row)}" for key, row in table.items()}
     for name, secret in exam.world.secrets.items():
+        unknown = [place for place in secret.places if place not in texts]
+        if unknown:
+            exam.miss("provenance", f"{name} may stand in {unknown}, which is not there")
         for place, text in texts.items():
             if secret.value in text and place not in secret.places and stands(secret.value, text):
                 exam.miss("leak", f"{name} ({secret.value!r}) stands in {place}")
@@ -479,13 +495,13 @@ def _flat(row: Mapping[str, Any]) -> str:
     return "\n".join(_strings(row))
 
 
-def wrong(instance: Instance, rng: Rng) -> list[tuple[str, int, list[Call]]]:
-    """Wrong solutions: name, the step up to which they follow the oracle, the actions from there.
+def wrong(instance: Instance, plan: Sequence[Step], rng: Rng) -> list[tuple[str, int, list[Call]]]:
+    """Wrong solutions: name, the step up to which they follow ``plan``, the calls from there.
 
-    Acting steps left out, arguments swapped, off by one, cut short or made to say everything,
-    calls made twice that must not be or taken back, stray writes, and each trap's naive solution.
+    Acting steps left out; arguments swapped, off by one, cut short, doubled, emptied, with a digit
+    changed or saying everything, in the place of the right call and beside it; calls made twice
+    that must not be, or taken back; stray writes; and each trap's naive solution.
     """
-    plan = instance.plan
     out: list[tuple[str, int, list[Call]]] = []
     pool: dict[tuple[str, str], list[Any]] = {}
     for step in plan:
@@ -511,6 +527,8 @@ def wrong(instance: Instance, rng: Rng) -> list[tuple[str, int, list[Call]]]:
                     bad = replace(action, args={**action.args, name: other})
                     actions = [*step.actions[:n], bad, *step.actions[n + 1 :]]
                     out.append((f"{step.id}: {name} {kind}", at, replaced(at, actions)))
+                    beside = replaced(at, [*step.actions, bad])
+                    out.append((f"{step.id}: {name} {kind}, beside the right one", at, beside))
             if not tool.idempotent:
                 out.append((f"{step.id}: {action.tool} twice", len(plan), [action]))
         undo = instance.domain.undo.get(step.actions[-1].tool)
@@ -531,7 +549,7 @@ def _spoiled(value: Any, pool: Sequence[Any], rng: Rng) -> list[tuple[str, Any]]
     if isinstance(value, int | float):
         return [("off by one", value + 1)]
     if isinstance(value, list):
-        return [("cut short", value[:-1])] if value else []
+        return [("cut short", value[:-1]), ("says more", [*value, BABBLE.split()[-1]])]
     text = str(value)
     others = sorted({str(v) for v in pool if v != value})
     if others:
@@ -541,12 +559,15 @@ def _spoiled(value: Any, pool: Sequence[Any], rng: Rng) -> list[tuple[str, Any]]
         out.append(("off by one", f"{float(text) + 1:.{decimals}f}"))
     elif len(text) > 1:
         out.append(("cut short", text[: len(text) // 2]))
+    if found := re.search(r"\d(?=\D*$)", text):
+        digit = str((int(found[0]) + 1) % 10)
+        out.append(("one digit changed", text[: found.start()] + digit + text[found.end() :]))
+    out += [("doubled", f"{text}{text}"), ("emptied", "")]
     return [*out, ("says everything", f"{text} {BABBLE}")]
 
 
-def honest(instance: Instance, rng: Rng) -> list[tuple[str, list[Action]]]:
-    """Other right solutions: those of every domain, and the domain's own where they apply."""
-    plan = instance.plan
+def honest(instance: Instance, plan: Sequence[Step], rng: Rng) -> list[tuple[str, list[Action]]]:
+    """Other right ways to carry out ``plan``: those of every domain, and the domain's own."""
     calls = [action for step in plan for action in step.actions]
     writes = [a for a in calls if instance.toolbox[a.tool].writes]
     again = [a for a in writes if instance.toolbox[a.tool].idempotent and a.tool != "submit"]

@@ -13,7 +13,7 @@ from headway.envs.box import Box
 from headway.envs.rng import Rng
 from headway.envs.tools import Tool
 from headway.envs.world import Action, Draft, Knobs, LatentWorld, Step
-from headway.verifiers import KINDS, Kind
+from headway.verifiers import GRADER_VERSION, KINDS, Kind
 
 Plan = Sequence[Step]
 Variant = Callable[[LatentWorld, Plan, Rng], "list[Action] | None"]
@@ -74,6 +74,11 @@ class Domain:
         variants: Honest other ways to carry out a solution, by name; each returns the actions,
             or None where it does not apply.
         kinds: Check kinds, the shared ones by default.
+        grader: Version of ``kinds``; part of every digest, raised by anything that changes a
+            verdict.
+        sandbox: What its processes run in; ``"none"`` where all is in memory.
+        views: Kinds of numeric view that it offers to classic RL.
+        extras: Extras of the package that it needs.
         max_obs_chars: Longest observation.
     """
 
@@ -92,6 +97,10 @@ class Domain:
     undo: Mapping[str, Callable[[Any], Action]] = field(default_factory=dict)
     voids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
+    grader: str = GRADER_VERSION
+    sandbox: str = "none"
+    views: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
     max_obs_chars: int = 6000
 
     @cached_property

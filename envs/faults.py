@@ -123,19 +123,26 @@ def _wide_footprint(instance: Instance, rng: Rng) -> Instance:
 
 
 def _weak_check(instance: Instance, rng: Rng) -> Instance | None:
-    """A check forgets the one condition that nothing else enforces."""
-    allowed = {w.table: w.new or {} for w in instance.task.acceptance.writes}
+    """A check, and the footprint that follows from it, forget a condition."""
     found = [
         (check, field)
         for check in instance.task.acceptance.checks
-        if check.kind == "rows" and "key" not in check.args
+        if check.kind == "rows" and "key" not in check.args and check.args["table"] != "submission"
         for field, condition in check.args["where"].items()
-        if isinstance(condition, Mapping) and field not in allowed.get(check.args["table"], {})
+        if isinstance(condition, Mapping)
     ]
     if not found:
         return None
-    check, field = rng.choice(found)
-    return _rechecked(instance, check, _less(check, field))
+    return _forgetful(instance, *rng.choice(found))
+
+
+def _forgetful(instance: Instance, check: Check, field: str) -> Instance:
+    weak = _less(check, field)
+    writes = tuple(
+        replace(rule, new=weak.args["where"]) if rule.new == check.args["where"] else rule
+        for rule in instance.task.acceptance.writes
+    )
+    return _judged(_rechecked(instance, check, weak), writes=writes)
 
 
 def _less(check: Check, field: str) -> Check:
@@ -269,7 +276,7 @@ def spoil_grader(instance: Instance, rng: Rng) -> Instance:
     if how == "value":
         return _rechecked(instance, check, replace(check, args=_changed(check.args, rng)))
     if how == "condition":
-        return _rechecked(instance, check, _less(check, rng.choice(list(check.args["where"]))))
+        return _forgetful(instance, check, rng.choice(list(check.args["where"])))
     if how == "check":
         left = tuple(c for c in acceptance.checks if c is not check)
         left = tuple(replace(c, needs=tuple(n for n in c.needs if n != check.id)) for c in left)

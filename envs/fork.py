@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 
 def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
@@ -24,14 +25,19 @@ def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
 
 def get_state(env: gym.Env[Any, Any]) -> list[Any]:
-    """The state of every layer that has one, outermost first, as plain data."""
+    """The state of every layer, outermost first, as plain data.
+
+    Raises:
+        TypeError: A layer has none to give; its memory would be lost in silence.
+    """
     return [layer.get_state() for layer in _layers(env)]
 
 
 def set_state(env: gym.Env[Any, Any], state: Sequence[Any]) -> None:
-    """Puts a stack of the same layers into a state that :func:`get_state` returned.
+    """Puts a stack of the same layers, reset once, into a state of :func:`get_state`.
 
     Raises:
+        TypeError: A layer cannot take up a state.
         ValueError: The stack has other layers than the one that was put away.
     """
     layers = list(_layers(env))
@@ -43,8 +49,13 @@ def set_state(env: gym.Env[Any, Any], state: Sequence[Any]) -> None:
 
 def _layers(env: gym.Env[Any, Any]) -> Iterator[Any]:
     while True:
-        if "get_state" in dir(type(env)):
+        if hasattr(type(env), "get_state"):
             yield env
+        elif not isinstance(env, OrderEnforcing | PassiveEnvChecker):
+            raise TypeError(
+                f"every layer must offer get_state and set_state, got {type(env).__name__}, "
+                "whose memory would be lost; put it around the stack that is saved"
+            )
         if not isinstance(env, gym.Wrapper):
             return
         env = env.env

@@ -23,7 +23,7 @@ from headway.envs.task import Clause, Task, TaskKey, digest_of
 from headway.envs.tools import Tool
 from headway.envs.user import user_table
 from headway.envs.world import Action, Draft, LatentWorld, Saying, Secret, Step
-from headway.verifiers import GRADER_VERSION, Acceptance, Check, cap_evidence
+from headway.verifiers import Acceptance, Check, cap_evidence
 
 OPENINGS = (
     "",
@@ -158,7 +158,7 @@ def render(domain: Domain, key: TaskKey, world: LatentWorld, rng: Rng) -> Instan
         max_turns=2 * calls + 10,
         max_obs_chars=domain.max_obs_chars,
         schemas=digest_of([t.schema() for t in tools]),
-        grader=GRADER_VERSION,
+        grader=domain.grader,
     )
     return Instance(domain, world, task, prelude)
 
@@ -303,7 +303,6 @@ def _acceptance(
     ]
     return Acceptance(
         checks=cap_evidence(checks),
-        guards=world.guards,
         writes=tuple(rule for step in world.steps for rule in step.writes),
         voids=domain.voids,
         start=start,

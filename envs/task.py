@@ -19,7 +19,8 @@ RENDERINGS = (0, 1, 2, 3, 4)
 
 _ID = re.compile(
     r"(?P<domain>\w+)-v(?P<version>\d+)/(?P<template>\w+)/d(?P<difficulty>\d)/R(?P<rendering>\d)"
-    r"/(?P<split>\w+)/(?P<seed>0|[1-9]\d*)(?:\.(?P<attempt>[1-9]\d*))?"
+    r"/(?P<split>\w+)/(?P<seed>0|[1-9]\d*)(?:\.(?P<attempt>[1-9]\d*))?",
+    re.ASCII,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -12,7 +13,7 @@ import gymnasium as gym
 
 from headway.envs.actions import FORMATS, BadCall, ToolCall, format_calls, parse_action
 from headway.envs.box import Box, Reply, SandboxDied
-from headway.envs.contract import certify
+from headway.envs.contract import Certificate, certify
 from headway.envs.domain import Domain, load
 from headway.envs.render import Instance
 from headway.envs.rng import Rng
@@ -20,10 +21,15 @@ from headway.envs.spaces import CUT, Cut, TextSpace
 from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS, TaskKey
 from headway.envs.tools import describe
 from headway.envs.wording import cut
-from headway.verifiers import Grader, Verdict
+from headway.verifiers import UNFINISHED, Checks, Grader, Verdict
 
 KEEP = 64
 """Certified tasks an environment remembers, so that siblings of a group are proved once."""
+
+OVER = "The episode is over."
+
+LEAST = 80
+"""Characters that every reply of a turn gets, however much the ones before it took."""
 
 OPTIONS = ("task_id", "template", "difficulty", "rendering", "split")
 
@@ -95,8 +101,11 @@ class ToolEnv(gym.Env[str, str | Cut]):
         )
         self.action_space = TextSpace(cut=True)
         self.observation_space = TextSpace()
-        self._certified: dict[TaskKey, Instance] = {}
+        self._certified: dict[TaskKey, tuple[Instance, Certificate]] = {}
         self._instance: Instance | None = None
+        self._certificate: Certificate | None = None
+        self._verdict: Verdict | None = None
+        self._lost: Verdict | None = None
         self._ended = True
 
     # Gymnasium's interface.
@@ -116,9 +125,10 @@ class ToolEnv(gym.Env[str, str | Cut]):
             ValueError: An option is unknown or outside its range.
             UnsoundTask: The generator made a task that fails the contract.
         """
+        asked = self._asked(options or {})
         super().reset(seed=seed)
         task_seed = int(self.np_random.integers(2**31)) if seed is None else int(seed)
-        self._begin(self._key(task_seed, dict(options or {})))
+        self._begin(asked if isinstance(asked, TaskKey) else self._key(asked, task_seed))
         instance = self.instance
         tools = describe(list(instance.toolbox.values()), self.action_format)
         text = f"{instance.task.instruction}\n\n{tools}\n\n{self._turns_left()}"
@@ -133,27 +143,28 @@ class ToolEnv(gym.Env[str, str | Cut]):
             SandboxDied: The machine failed.
         """
         if self._ended:
-            raise gym.error.ResetNeeded("the episode is over; call reset() before step()")
+            raise gym.error.ResetNeeded("no episode is running; call reset() before step()")
         if action is not CUT and not isinstance(action, str):
             raise TypeError(f"action must be str or headway.CUT, got {type(action).__name__}")
         self._turn += 1
         try:
             text = "Cut from outside." if isinstance(action, Cut) else self._act(action)
         except SandboxDied as death:
-            if death.by == "infra":
-                self._ended = True
-                raise
             self._ended = True
-            return str(death), 0.0, True, False, self._info(0.0, self._verdict)
+            if death.by == "infra":
+                raise
+            return self._destroyed(death)
         submitted = bool(self.box.table("submission"))
         last = action is CUT or self._turn >= self.instance.task.max_turns
+        if last and not submitted:
+            self.box.put("submission", "end", {"answer": ""})
         verdict = self.grade() if submitted or last or self.ends_on == "success" else None
         success = verdict is not None and verdict.success
         terminated = submitted or (success and (last or self.ends_on == "success"))
         truncated = last and not terminated
         self._ended = terminated or truncated
         reward = 1.0 if self._ended and success else 0.0
-        tail = "The episode is over." if self._ended else self._turns_left()
+        tail = OVER if self._ended else self._turns_left()
         return f"{text}\n{tail}", reward, terminated, truncated, self._info(reward, verdict)
 
     def close(self) -> None:
@@ -175,12 +186,31 @@ class ToolEnv(gym.Env[str, str | Cut]):
         return self._instance
 
     @property
+    def certificate(self) -> Certificate:
+        """What was proved of the running task.
+
+        Raises:
+            ResetNeeded: Nothing is running yet.
+        """
+        if self._certificate is None:
+            raise gym.error.ResetNeeded("no task is running; call reset() first")
+        return self._certificate
+
+    @property
     def tools(self) -> list[dict[str, Any]]:
         """The tools' schemas in OpenAI function format."""
         return [tool.schema() for tool in self.instance.toolbox.values()]
 
     def grade(self) -> Verdict:
-        """The verdict on the present state, computed at most once a state."""
+        """The verdict on the present state, computed at most once a state.
+
+        Raises:
+            ResetNeeded: Nothing is running yet.
+        """
+        if self._instance is None:
+            raise gym.error.ResetNeeded("nothing can be graded yet; call reset() first")
+        if self._lost is not None:
+            return self._lost
         verdict = self._grader(self.box)
         if verdict.status == "ok":
             self._verdict = verdict
@@ -210,7 +240,6 @@ class ToolEnv(gym.Env[str, str | Cut]):
         self.box.set_state(state["box"])
         self._turn, self._ended = state["turn"], state["ended"]
         self.np_random.bit_generator.state = copy.deepcopy(state["np_random"])
-        self.grade()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ToolEnv:
         """A sibling in mid-episode: box, streams, counters; tasks are shared."""
@@ -227,48 +256,32 @@ class ToolEnv(gym.Env[str, str | Cut]):
 
     # How it is done.
 
-    def _begin(self, key: TaskKey) -> None:
-        instance = self._certified.pop(key, None)
-        if instance is None:
-            instance, _ = certify(self.domain, key)
-        if len(self._certified) >= KEEP:
-            del self._certified[next(iter(self._certified))]
-        self._certified[key] = instance
-        self.close()
-        self._instance = instance
-        self.box = self._open(instance)
-        self._grader = Grader(instance.task.acceptance, self.domain.kinds)
-        self._turn, self._ended = 0, False
-        self._verdict = self.grade()
-
-    def _open(self, instance: Instance) -> Box:
-        """A fresh box of the task."""
-        return instance.open()
-
-    def _key(self, seed: int, options: dict[str, Any]) -> TaskKey:
-        """The key asked for, attempt 0."""
+    def _asked(self, options: Mapping[str, Any]) -> TaskKey | dict[str, Any]:
+        """What the options ask for: one task, or the settings from which a seed draws one."""
         for name in options:
             chosen("options key", name, OPTIONS)
-        if "task_id" in options:
-            if len(options) > 1:
-                raise ValueError(f"options must be task_id alone or others, got {sorted(options)}")
-            return self._known(options["task_id"])
-        want = self._check({**self._defaults, **options})
-        template = want["template"] or Rng(self.domain.name, "template", seed).choice(
-            self.domain.template_names(want["split"])
-        )
+        if "task_id" not in options:
+            return self._check({**self._defaults, **options})
+        if len(options) > 1:
+            raise ValueError(f"options must be task_id alone or others, got {sorted(options)}")
+        return self._known(options["task_id"])
+
+    def _key(self, want: Mapping[str, Any], seed: int) -> TaskKey:
+        """The first attempt at the task of a seed."""
+        names = self.domain.template_names(want["split"])
+        template = want["template"] or Rng(self.domain.name, "template", seed).choice(names)
         return TaskKey(
-            self.domain.name,
-            self.domain.version,
-            template,
-            want["difficulty"],
-            want["rendering"],
-            want["split"],
-            seed,
+            domain=self.domain.name,
+            version=self.domain.version,
+            template=template,
+            difficulty=want["difficulty"],
+            rendering=want["rendering"],
+            split=want["split"],
+            seed=seed,
         )
 
     def _known(self, task_id: str) -> TaskKey:
-        """The key of an id given from outside, whose attempt must be the one certified."""
+        """The first attempt at the task of an id, which must be the attempt that is certified."""
         key = TaskKey.parse(task_id)
         if (key.domain, key.version) != (self.domain.name, self.domain.version):
             raise ValueError(
@@ -276,14 +289,43 @@ class ToolEnv(gym.Env[str, str | Cut]):
             )
         fields = ("template", "difficulty", "rendering", "split")
         self._check({name: getattr(key, name) for name in fields})
-        first = TaskKey.parse(task_id.partition(".")[0])
-        instance = self._certified.get(first) or certify(self.domain, first)[0]
-        if instance.task.key != key:
+        first = replace(key, attempt=0)
+        found = self._proved(first)[0].task
+        if found.key != key:
             raise ValueError(
-                f"task_id {task_id!r} is not certified; seed {key.seed} gives {instance.task.id!r}"
+                f"task_id {task_id!r} is not certified; seed {key.seed} gives {found.id!r}"
             )
-        self._certified[first] = instance
         return first
+
+    def _proved(self, key: TaskKey) -> tuple[Instance, Certificate]:
+        """The certified task of a key, remembered while it is among the latest."""
+        proved = self._certified.pop(key, None) or certify(self.domain, key)
+        if len(self._certified) >= KEEP:
+            del self._certified[next(iter(self._certified))]
+        self._certified[key] = proved
+        return proved
+
+    def _begin(self, key: TaskKey) -> None:
+        proved = self._proved(key)
+        self.close()
+        self._instance, self._certificate = proved
+        self.box = self._open(self._instance)
+        self._grader = Grader(self._instance.task.acceptance, self.domain.kinds)
+        self._verdict = self._lost = None
+        self._turn, self._ended = 0, False
+
+    def _open(self, instance: Instance) -> Box:
+        """A fresh box of the task."""
+        return instance.open()
+
+    def _destroyed(self, death: SandboxDied) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """The end that the agent brought about: no success, and the progress verified last."""
+        instance = self.instance
+        last = self._verdict or self._grader.copy()(instance.open())
+        progress = min(UNFINISHED, last.progress)
+        self._lost = replace(last, success=False, progress=progress)
+        text = cut(str(death), instance.task.max_obs_chars)
+        return f"{text}\n{OVER}", 0.0, True, False, self._info(0.0, self._lost)
 
     def _check(self, want: Mapping[str, Any]) -> dict[str, Any]:
         split = chosen("split", want["split"], SPLITS)
@@ -310,8 +352,8 @@ class ToolEnv(gym.Env[str, str | Cut]):
             else:
                 reply = self.box.call(call.tool, call.args)
             text = f"[{number}] {reply.text}" if len(calls) > 1 else reply.text
-            shown = cut(text, room)
-            room = max(0, room - len(shown))
+            shown = cut(text, max(LEAST, room - LEAST * (len(calls) - number)))
+            room -= len(shown)
             # Evidence counts only if the text really reached the agent, whole.
             if shown == text:
                 self.box.observe(reply.seen)
@@ -329,7 +371,9 @@ class ToolEnv(gym.Env[str, str | Cut]):
                 "base": reward,
                 "channels": {},
                 "channels_raw": {},
-                "phi": {},
+                "phi": {Checks.name: verdict.progress}
+                if verdict and verdict.status == "ok"
+                else {},
                 "gate": {},
                 "status": verdict.status if verdict else "ungraded",
                 "verdict": verdict,

@@ -47,6 +47,7 @@ class TextVec:
         make = partial(gym.make, env, **kwargs) if isinstance(env, str) else env
         self.envs = [make() for _ in range(lanes)]
         self._dead: dict[int, SandboxDied] = {}
+        self._over = [True] * lanes
 
     def __len__(self) -> int:
         return len(self.envs)
@@ -66,41 +67,65 @@ class TextVec:
             ValueError: There is not one a lane.
         """
         none = [None] * len(self)
-        seeds, options = self._per_lane("seeds", seeds or none), options or none
-        pairs = zip(seeds, self._per_lane("options", options), strict=True)
+        seeds = self._per_lane("seeds", none if seeds is None else seeds)
+        options = self._per_lane("options", none if options is None else options)
         self._dead.clear()
         return [
-            self._alive(lane, partial(self.envs[lane].reset, seed=seed, options=option))
-            for lane, (seed, option) in enumerate(pairs)
+            self._alive(partial(self.reset_lane, lane, seed=seed, options=option))
+            for lane, (seed, option) in enumerate(zip(seeds, options, strict=True))
         ]
 
     def reset_lane(
         self, lane: int, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Resets one lane."""
+        """Resets one lane.
+
+        Raises:
+            SandboxDied: The lane's machine failed.
+        """
         self._dead.pop(lane, None)
-        return self.envs[lane].reset(seed=seed, options=options)
+        obs, info = self._try(lane, partial(self.envs[lane].reset, seed=seed, options=options))
+        self._over[lane] = False
+        return obs, info
 
     def step(self, actions: Sequence[str | Cut | None]) -> list[Turn | SandboxDied | None]:
         """Steps every lane whose action is not None.
 
         Raises:
             ValueError: There is not one action a lane.
+            ResetNeeded: A lane whose episode is over has an action; no lane was stepped.
         """
-        return [
-            None if action is None else self._alive(lane, partial(self.step_lane, lane, action))
+        over = [
+            lane
             for lane, action in enumerate(self._per_lane("actions", actions))
+            if action is not None and self._over[lane] and lane not in self._dead
+        ]
+        if over:
+            raise gym.error.ResetNeeded(f"lanes {over} are over; reset them or pass None for them")
+        return [
+            None if action is None else self._alive(partial(self.step_lane, lane, action))
+            for lane, action in enumerate(actions)
         ]
 
     def step_lane(self, lane: int, action: str | Cut) -> Turn:
-        """Steps one lane."""
-        obs, reward, terminated, truncated, info = self.envs[lane].step(action)
+        """Steps one lane.
+
+        Raises:
+            SandboxDied: The lane's machine failed, now or before.
+        """
+        obs, reward, terminated, truncated, info = self._try(
+            lane, partial(self.envs[lane].step, action)
+        )
+        self._over[lane] = terminated or truncated
         return Turn(obs, float(reward), terminated, truncated, info)
 
     def fork_lane(self, source: int, target: int) -> None:
         """Makes lane ``target`` a sibling of lane ``source`` in mid-episode."""
         old, self.envs[target] = self.envs[target], fork(self.envs[source])
+        self._over[target] = self._over[source]
         self._dead.pop(target, None)
+        if source in self._dead:
+            self._dead[target] = self._dead[source]
         old.close()
 
     def close(self) -> None:
@@ -113,14 +138,21 @@ class TextVec:
             raise ValueError(f"{name} must be one a lane, {len(self)}, got {len(values)}")
         return values
 
-    def _alive(self, lane: int, act: Callable[[], Any]) -> Any:
-        """What ``act`` returns, or the death of the lane, which then lasts until its reset."""
+    def _try(self, lane: int, act: Callable[[], Any]) -> Any:
+        """What ``act`` returns; the death of a lane lasts until its reset."""
         if lane in self._dead:
-            return self._dead[lane]
+            raise self._dead[lane]
         try:
             return act()
         except SandboxDied as death:
             self._dead[lane] = death
+            raise
+
+    def _alive(self, act: Callable[[], Any]) -> Any:
+        """What ``act`` returns, or the death that it raises."""
+        try:
+            return act()
+        except SandboxDied as death:
             return death
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from headway.envs.faults import FAULTS, plant, spoil_grader
 from headway.envs.render import Instance, build
 from headway.envs.rng import Rng
 from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS, TaskKey
+from headway.envs.world import Step, order
 
 WORLDS_PER_FAULT = 20
 CAUGHT_AT_LEAST = 18
@@ -144,15 +144,18 @@ def verify(where: str | Domain, *, seeds: int, told: Told = lambda what, done, o
     domain = load(where)
     failures: list[Failure] = []
     sound: list[Instance] = []
+    made: list[Instance] = []
     times = []
     with _nothing_left(failures):
         for done, key in enumerate(keys(domain, seeds), 1):
             try:
                 instance, certificate = certify(domain, key)
             except UnsoundTask as error:
-                failures.append(Failure(str(key), "contract", str(error)))
+                failures += [Failure(str(key), m.check, m.detail) for m in error.misses]
+                made.append(build(domain, key))
             else:
                 sound.append(instance)
+                made.append(instance)
                 times.append(certificate.ms)
             told("tasks", done, seeds)
         if isinstance(where, str):
@@ -164,8 +167,8 @@ def verify(where: str | Domain, *, seeds: int, told: Told = lambda what, done, o
         failures=tuple(failures),
         median_ms=statistics.median(times) if times else float("nan"),
         faults=_faults(where, domain, told),
-        mutants=_mutants(sound, told),
-        variants=_variants(sound, told),
+        mutants=_mutants(made, told),
+        variants=_variants(made, told),
     )
 
 
@@ -175,7 +178,7 @@ def _nothing_left(failures: list[Failure]) -> Iterator[None]:
     old = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="headway-verify-") as folder:
         tempfile.tempdir = folder
-        files = _open_files()
+        files, children = _open_files(), _children()
         try:
             yield
         finally:
@@ -183,8 +186,8 @@ def _nothing_left(failures: list[Failure]) -> Iterator[None]:
         left = sorted(entry.name for entry in Path(folder).iterdir())
         if left:
             failures.append(Failure("", "clean-up", f"left in the temporary folder: {left}"))
-        if multiprocessing.active_children():
-            failures.append(Failure("", "clean-up", "a process was left"))
+        if left_over := _children() - children:
+            failures.append(Failure("", "clean-up", f"processes left: {sorted(left_over)}"))
         if _open_files() > files:
             failures.append(Failure("", "clean-up", f"{_open_files() - files} files left open"))
 
@@ -192,6 +195,19 @@ def _nothing_left(failures: list[Failure]) -> Iterator[None]:
 def _open_files() -> int:
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+def _children() -> set[int]:
+    """Ids of the processes that this one has started and that live."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
+        except OSError:  # it ended while we looked
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found.add(int(stat.parent.name))
+    return found
 
 
 def _other_bytes(where: str, instances: Sequence[Instance]) -> list[Failure]:
@@ -271,11 +287,11 @@ def _caught(where: str | Domain, domain: Domain, kind: str) -> int | None:
     return sum(noticed)
 
 
-def _mutants(sound: Sequence[Instance], told: Told) -> MutantCount:
+def _mutants(made: Sequence[Instance], told: Told) -> MutantCount:
     """Half wrong graders, which the contract must refuse; half wrong solutions, which must fail."""
     tried = caught = 0
-    for n in range(TRIES if sound else 0):
-        instance, rng = sound[n * 7 % len(sound)], Rng("mutant", n)
+    for n in range(TRIES):
+        instance, rng = made[n * 7 % len(made)], Rng("mutant", n)
         if n % 2:
             tried += 1
             caught += bool(examine(spoil_grader(instance, rng), mutants=10**6)[0])
@@ -289,18 +305,24 @@ def _mutants(sound: Sequence[Instance], told: Told) -> MutantCount:
 
 def _one_wrong(instance: Instance, rng: Rng) -> tuple[bool, bool]:
     """Whether a wrong solution succeeds, and whether it comes to the right state after all."""
-    _, at, actions = rng.choice(wrong(instance, rng))
+    plan = _reordered(instance, rng)
+    _, at, actions = rng.choice(wrong(instance, plan, rng))
     right, run = Run(instance), Run(instance)
-    right.play(a for step in instance.plan for a in step.actions)
-    run.play(a for step in instance.plan[:at] for a in step.actions).play(actions)
+    right.play(a for step in plan for a in step.actions)
+    run.play(a for step in plan[:at] for a in step.actions).play(actions)
     return run.grade().success, run.same_world(right)
 
 
-def _variants(sound: Sequence[Instance], told: Told) -> VariantCount:
+def _reordered(instance: Instance, rng: Rng) -> list[Step]:
+    return [*instance.prelude, *order(instance.world.steps, rng)]
+
+
+def _variants(made: Sequence[Instance], told: Told) -> VariantCount:
+    """Variants of plans in other orders, on tasks certified or not: none was tried before."""
     tried = refused = 0
-    for n in range(TRIES if sound else 0):
-        instance, rng = sound[n * 3 % len(sound)], Rng("variant", n)
-        _, actions = rng.choice(honest(instance, rng))
+    for n in range(TRIES):
+        instance, rng = made[n * 3 % len(made)], Rng("variant", n)
+        _, actions = rng.choice(honest(instance, _reordered(instance, rng), rng))
         tried += 1
         refused += not Run(instance).play(actions).grade().success
         told("variants", n + 1, TRIES)

@@ -161,7 +161,6 @@ class LatentWorld:
     referents: tuple[Referent, ...]
     distractors: frozenset[str]
     naive: tuple[Naive, ...]
-    guards: tuple[Check, ...]
     flaky: tuple[str, ...]
     question: bool
 
@@ -204,7 +203,6 @@ class Draft:
         self._referents: list[Referent] = []
         self._distractors: set[str] = set()
         self._naive: list[Naive] = []
-        self._guards: list[Check] = []
         self._used: list[Any] = []
 
     def unique(self, draw: Callable[[], T]) -> T:
@@ -238,14 +236,26 @@ class Draft:
         *checks: Check,
         after: Sequence[str] = (),
         writes: Sequence[Allow] = (),
+        makes: bool = False,
     ) -> str:
-        """Adds a step and returns its id. Its checks need those of the steps before it."""
+        """Adds a step and returns its id.
+
+        Args:
+            id: Unique within the world.
+            actions: What the oracle does.
+            *checks: What is true afterwards; they need the checks of the steps in ``after``.
+            after: Steps that come before.
+            writes: Which rows that are there at reset may change.
+            makes: True for a step that makes a row. Nothing but the row that its check wants may
+                appear, so a wrong one beside it is damage; and no second one, as the check counts.
+        """
         before = tuple(c.id for s in self.steps if s.id in after for c in s.checks)
         linked = tuple(
             Check(c.id, c.kind, c.args, c.weight, c.needs + before, c.evidence, c.superseded_by)
             for c in checks
         )
-        self.steps.append(Step(id, tuple(after), tuple(actions), linked, tuple(writes)))
+        made = tuple(_made(check) for check in linked) if makes else ()
+        self.steps.append(Step(id, tuple(after), tuple(actions), linked, (*writes, *made)))
         return id
 
     def say(
@@ -295,10 +305,6 @@ class Draft:
         action = Action("submit", {"answer": text}, {"answer": tuple(source)})
         return self.step("answer", [action], check, after=[s.id for s in self.steps])
 
-    def guard(self, check: Check) -> None:
-        """Declares something that must stay true."""
-        self._guards.append(check)
-
     def finish(self) -> LatentWorld:
         """The world as a value.
 
@@ -323,10 +329,14 @@ class Draft:
             referents=tuple(self._referents),
             distractors=frozenset(self._distractors),
             naive=tuple(self._naive),
-            guards=tuple(self._guards),
             flaky=self.flaky,
             question=self.question,
         )
+
+
+def _made(check: Check) -> Allow:
+    keys = (check.args["key"],) if "key" in check.args else ()
+    return Allow(check.args["table"], keys, new=check.args["where"])
 
 
 def order(steps: Sequence[Step], rng: Rng) -> list[Step]:

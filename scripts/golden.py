@@ -40,11 +40,11 @@ def attempts(instance: Instance) -> dict[str, list[Action]]:
     before = [[a for s in instance.plan[:at] for a in s.actions] for at in range(100)]
     fixed = [
         (name, before[at] + [a for a in actions if isinstance(a, Action)])
-        for name, at, actions in wrong(instance, rng)
+        for name, at, actions in wrong(instance, instance.plan, rng)
         if all(isinstance(a, Action) for a in actions)
     ]
     out |= {f"wrong: {name}": actions for name, actions in rng.sample(fixed, 3)}
-    out |= {f"right: {name}": a for name, a in rng.sample(honest(instance, rng), 2)}
+    out |= {f"right: {name}": a for name, a in rng.sample(honest(instance, instance.plan, rng), 2)}
     return out
 
 

@@ -13,6 +13,19 @@ settings.register_profile("headway", deadline=None, derandomize=True)
 settings.load_profile("headway")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``pytest --slow`` runs the whole of the suites of which the default run takes a sample."""
+    parser.addoption("--slow", action="store_true", help="run whole suites, not samples of them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Names what is left out, and why."""
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="a sample of it ran; pytest --slow"))
+
+
 class TableState:
     """The smallest gradable state: named tables, replaced and never changed in place."""
 

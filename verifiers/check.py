@@ -93,7 +93,8 @@ class Verdict:
     """What :func:`grade` found.
 
     Attributes:
-        progress: In [0, 1]; NaN without a verdict. 1.0 exactly when ``success``.
+        progress: In [0, 1]; NaN without a verdict. 1.0 exactly when ``success``, but always 0.0
+            where there is nothing to do: no check that was not true from the start.
         success: Every check counts, every guard holds, nothing else was changed.
         ok: Whether each check counts, by id.
         violations: What was changed outside the footprint, and guards that no longer hold.
@@ -300,13 +301,18 @@ class Grader:
         damage += failed
         success = not damage and all(ok.values())
         return Verdict(
-            progress=1.0 if success else min(UNFINISHED, base * penalty(len(damage))),
+            progress=self._progress(success, base, len(damage)),
             success=success,
             ok=dict(ok),
             violations=tuple(damage),
             attempted=changed and bool(state.table("submission")),
             fingerprint=self._fingerprint,
         )
+
+    def _progress(self, success: bool, base: float, damage: int) -> float:
+        if not self.acceptance.checks:
+            return 0.0
+        return 1.0 if success else min(UNFINISHED, base * penalty(damage))
 
 
 def grade(acceptance: Acceptance, state: Gradable, kinds: Mapping[str, Kind]) -> Verdict:

@@ -113,10 +113,11 @@ class ScheduledReward(FilterWrapper):
 
 
 def set_progress(env: Any, k: int) -> int:
-    """Sets every schedule of a stack from its next reset on.
+    """Sets every schedule of a stack, or of all stacks in a vector, from its next reset on.
 
     Args:
-        env: A Gymnasium or PettingZoo environment, wrapped any number of times.
+        env: A Gymnasium or PettingZoo environment, wrapped any number of times, or what holds a
+            list of such in ``envs``: ``TextVec``, ``SyncVectorEnv``.
         k: The learner's step, an int of at least 0.
 
     Returns:
@@ -126,6 +127,9 @@ def set_progress(env: Any, k: int) -> int:
         ValueError: ``k`` is out of range, whether there is a schedule or not.
     """
     whole("k", k, 0)
+    lanes = getattr(env, "envs", None)
+    if lanes is not None:
+        return sum(set_progress(lane, k) for lane in lanes)
     reached = 0
     while env is not None:
         # Of the type: PettingZoo wrappers pass an unknown attribute on to what they wrap.

@@ -310,11 +310,21 @@ def test_settled_checks_are_demanded_but_never_paid(state_of, case):
     settled = settle(Acceptance(checks), state, ALL)
     at_start = grade(settled, state, ALL)
     assert at_start.violations == ()
-    assert at_start.progress == (0.0 if settled.checks else 1.0)
+    assert at_start.progress == 0.0
+    assert at_start.success == (not settled.checks)
     later = state_of(checks, start | more)
     assert grade(settled, later, ALL).success == grade(Acceptance(checks), later, ALL).success
     everything = state_of(checks, {c.id for c in checks})
     assert grade(settled, everything, ALL).success
+
+
+def test_where_nothing_is_to_be_done_nothing_is_paid(state_of):
+    state = state_of((), (), mail={})
+    verdict = grade(Acceptance(()), state, ALL)
+    assert (verdict.progress, verdict.success) == (0.0, True)
+    state.put("mail", "m1", {})
+    verdict = grade(Acceptance(()), state, ALL)
+    assert (verdict.progress, verdict.success) == (0.0, False)
 
 
 def test_undoing_what_was_settled_is_a_violation(state_of):
@@ -395,7 +405,8 @@ def test_only_net_effects_outside_the_footprint_are_damage(table_state, edits, v
     """Rows the agent made may cancel out; what stood there must be back exactly."""
     allow = (Allow("pay", ("p0", "n0"), ("memo",)), Allow("pay", new={"payee": "Orchard"}))
     allow += (Allow("pay", ("p9",), new={"payee": "Halo"}),)
-    acceptance = Acceptance((), writes=allow, voids=VOIDS)
+    anything = Check("anything", "rows", {"table": "pay", "where": {}, "count": {"min": 0}})
+    acceptance = Acceptance((anything,), writes=allow, voids=VOIDS)
     state = table_state({"pay": PAID | {"n0": {"memo": "x"}}}, watched=("pay",))
     grader = Grader(acceptance, ALL)
     assert grader(state).success
@@ -404,7 +415,7 @@ def test_only_net_effects_outside_the_footprint_are_damage(table_state, edits, v
         grader(state)
     verdict = grader(state)
     assert list(verdict.violations) == violations
-    assert verdict.progress == (1.0 if not violations else penalty(1) * 0.0)
+    assert verdict.progress == penalty(len(violations))
     assert verdict.success == (not violations)
 
 
@@ -457,7 +468,7 @@ def test_a_broken_grader_gives_no_verdict_and_leaves_no_trace(state_of, mood):
     assert good.ok == {"a": True, "moody": True, "b": False}
 
     state.put("mood", "now", {"is": mood})
-    state.put("blue", "noise", {})
+    state.put(checks[0].args["table"], "a", None)
     started = time.perf_counter()
     broken = grader(state)
     assert time.perf_counter() - started < STALL_S
@@ -468,11 +479,11 @@ def test_a_broken_grader_gives_no_verdict_and_leaves_no_trace(state_of, mood):
     assert broken.fingerprint == acceptance.fingerprint
     assert broken == grade(acceptance, state, ALL)  # NaN and all
 
-    state.put("mood", "now", {"is": False})
-    after = grader(state)
-    assert after.ok == {"a": True, "moody": False, "b": False}
     state.put("mood", "now", {"is": True})
-    assert grader(state).ok == good.ok
+    assert grader(state).ok == {"a": False, "moody": True, "b": False}
+    state.put("mood", "now", {"is": False})
+    assert grader(state).ok == {"a": False, "moody": False, "b": False}
+    assert grader(state) == grade(acceptance, state, ALL)
 
 
 @pytest.mark.parametrize("part", ["table", "names", "stamp"])

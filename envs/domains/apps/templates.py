@@ -115,16 +115,6 @@ def noted(id: str, title: str, number: str) -> Check:
     return row(id, "notes", title={"text": title}, text={"number": number})
 
 
-def may_mail(to: str) -> Allow:
-    """The footprint of one mail."""
-    return Allow("mail", new={"from": "me", "to": {"address": to}})
-
-
-def may_note(title: str) -> Allow:
-    """The footprint of one new note."""
-    return Allow("notes", new={"title": {"text": title}})
-
-
 def bills(draft: Draft) -> None:
     """Pay the month's invoices, label them, note the total.
 
@@ -157,7 +147,8 @@ def bills(draft: Draft) -> None:
             "mail",
             **{"from": vendor, "subject": f"Invoice for {month}"},
         )
-        draft.secret(f"amount of {vendor}", amount, f"mail/{id}", "payments/old", bits=14)
+        places = [f"mail/{id}"] + ["payments/old"] * (vendor == paid_before)
+        draft.secret(f"amount of {vendor}", amount, *places, bits=14)
         read = draft.step(
             f"read.{name}",
             [
@@ -173,17 +164,13 @@ def bills(draft: Draft) -> None:
         else:
             total += round(float(amount) * 100)
             pay = {"payee": vendor, "amount": float(amount), "memo": f"{month} bill"}
-            sent: dict[str, Any] = {
-                "payee": {"text": vendor},
-                "amount": {"number": amount},
-                "status": "sent",
-            }
+            sent: dict[str, Any] = {"payee": {"text": vendor}, "amount": {"number": amount}}
             before = draft.step(
                 f"pay.{name}",
                 [Action("pay_send", pay, {"memo": ()})],
-                row(f"pay.{name}", "payments", **sent),
+                row(f"pay.{name}", "payments", status="sent", **sent),
                 after=[read],
-                writes=[Allow("payments", new=sent)],
+                makes=True,
             )
             paid.append(before)
         labels.append(
@@ -215,7 +202,7 @@ def bills(draft: Draft) -> None:
         ],
         noted("note", title, sum_text),
         after=paid,
-        writes=[may_note(title)],
+        makes=True,
     )
     draft.vague = (
         "My {month} bills need paying.",
@@ -373,7 +360,7 @@ def move(draft: Draft) -> None:
                 ],
                 mailed(f"tell.{id}", address, {"typed": [new, start]}),
                 after=[f"move.{id}"],
-                writes=[may_mail(address)],
+                makes=True,
             )
         )
     for id, _, _ in meetings[fit:]:
@@ -526,7 +513,7 @@ def split(draft: Draft) -> None:
                 ],
                 mailed(f"mail.{id}", address, {"number": owed}),
                 after=[found[-1]],
-                writes=[may_mail(address)],
+                makes=True,
             )
         )
     draft.secret("share", str(share), bits=8)
@@ -535,7 +522,7 @@ def split(draft: Draft) -> None:
         [Action("note_write", {"title": share_title, "text": str(share)}, {"text": tuple(seen)})],
         noted("note", share_title, str(share)),
         after=[read],
-        writes=[may_note(share_title)],
+        makes=True,
     )
     if knobs.traps >= 1:
         short = sum(cost for _, _, cost in listed[1:]) // heads
@@ -718,7 +705,7 @@ def triage(draft: Draft) -> None:
         ],
         noted("count", title, count),
         after=marked,
-        writes=[may_note(title)],
+        makes=True,
     )
     draft.vague = (
         "My {topic} tickets are a mess.",
@@ -855,7 +842,7 @@ def receipts(draft: Draft) -> None:
             "report", "rows", {"table": "files", "key": path, "where": {"text": {"csv": gold}}}, 2.0
         ),
         after=reads,
-        writes=[Allow("files", keys=(path,), new={})],
+        makes=True,
     )
     for trap, line in zip(("filed twice", "void receipt"), extra, strict=False):
         draft.naive(trap, {"report": [report([*rows, line])]})
@@ -984,7 +971,7 @@ def invite(draft: Draft) -> None:
         [create(addresses, start)],
         row("create", "events", weight=2.0, **wanted, who={"addresses": addresses}),
         after=found,
-        writes=[Allow("events", new={"title": {"text": title}, "status": "on"})],
+        makes=True,
     )
     told = [
         draft.step(
@@ -998,7 +985,7 @@ def invite(draft: Draft) -> None:
             ],
             mailed(f"tell.{id}", address, {"typed": [date, start]}),
             after=[made],
-            writes=[may_mail(address)],
+            makes=True,
         )
         for id, address in zip(ids, addresses, strict=True)
     ]

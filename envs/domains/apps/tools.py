@@ -22,6 +22,10 @@ VOIDS = {"payments": {"status": "refunded"}, "events": {"status": "cancelled"}}
 
 HOURS = tuple(f"{hour:02d}:00" for hour in range(8, 18))
 MAX_HITS = 20
+MAX_WORDS = 20
+MAX_TEXT = 4000
+"""Characters of a mail, a note or a file: with a full mailbox a search still takes milliseconds."""
+
 FEW = 3
 """A look-up that returns more rows than this has not singled anything out: no evidence."""
 
@@ -58,6 +62,12 @@ def _row(box: Box, table: str, id: str) -> dict[str, Any]:
     return dict(row)
 
 
+def _text(field: str, text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise ToolError(f"{field} must have at most {MAX_TEXT} characters, got {len(text)}")
+    return text
+
+
 def _named(box: Box, title: str) -> tuple[str, dict[str, Any]] | None:
     hits = ((k, dict(n)) for k, n in box.table("notes").items() if n["title"] == title)
     return next(hits, None)
@@ -70,9 +80,9 @@ def mail_search(box: Box, query: str) -> Any:
     Args:
         query: Words, in any order and case.
     """
-    words = query.casefold().split()
-    if not words:
-        raise ToolError("query must hold at least one word")
+    words = list(dict.fromkeys(query.casefold().split()))
+    if not 0 < len(words) <= MAX_WORDS:
+        raise ToolError(f"query must hold 1 to {MAX_WORDS} different words, got {len(words)}")
     hits = [
         {"id": key, **{f: mail[f] for f in ("from", "subject", "date", "labels")}}
         for key, mail in box.table("mail").items()
@@ -109,7 +119,7 @@ def mail_send(box: Box, to: str, subject: str, body: str) -> Any:
         subject: Subject line.
         body: Text.
     """
-    mail = {"from": "me", "to": _address("to", to), "subject": subject, "body": body}
+    mail = {"from": "me", "to": _address("to", to), "subject": subject, "body": _text("body", body)}
     return {"id": box.add("mail", "m", {**mail, "date": "today", "labels": []})}
 
 
@@ -231,6 +241,7 @@ def note_write(box: Box, title: str, text: str) -> Any:
         title: Its title.
         text: The whole text.
     """
+    _text("text", text)
     found = _named(box, title)
     if found is None:
         return {"id": box.add("notes", "n", {"title": title, "text": text})}
@@ -321,6 +332,7 @@ def file_write(box: Box, path: str, text: str) -> Any:
             "path must be at most 100 characters: letters, digits, . - _ in parts separated by /, "
             f"none beginning with a dot; got {path[:60]!r}"
         )
+    _text("text", text)
     if path in box.table("files"):
         box.edit("files", path, text=text)
     else:
