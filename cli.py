@@ -7,7 +7,6 @@ failed, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import math
 import os
@@ -37,6 +36,7 @@ from rich.table import Table
 
 from headway.agents import AGENTS, Evaluation, demo, evaluate
 from headway.agents.person import HELP, Left, Person, told_of
+from headway.arguments import nearest
 from headway.envs import DOMAINS
 from headway.envs.box import SandboxDied
 from headway.envs.domain import Domain, load
@@ -392,8 +392,7 @@ def _id(text: str) -> str:
 
 def _nearest(text: str, names: Iterable[str]) -> str:
     names = list(names)
-    near = difflib.get_close_matches(text, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+    return nearest(text, names).removeprefix("; ") or f"choose from {', '.join(names)}"
 
 
 def _whole(least: int) -> Callable[[str], int]:
@@ -414,10 +413,8 @@ def _one_of(allowed: Sequence[Any]) -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         if text not in names:
-            listed = ", ".join(names)
-            near = difflib.get_close_matches(text, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise argparse.ArgumentTypeError(f"must be one of {listed}, got {text!r}{hint}")
+            said = f"must be one of {', '.join(names)}, got {text!r}{nearest(text, names)}"
+            raise argparse.ArgumentTypeError(said)
         return names[text]
 
     return read

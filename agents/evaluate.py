@@ -5,7 +5,6 @@ An episode without a verdict is counted and left out of every mean: it is neithe
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import signal
@@ -22,6 +21,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from headway.agents.scripted import AGENTS, Agent
+from headway.arguments import one_of
 from headway.envs.box import SandboxDied
 from headway.envs.task import TaskKey
 from headway.verifiers import Verdict
@@ -235,10 +235,8 @@ def evaluate(
             raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
     if episodes % samples:
         raise ValueError(f"episodes must be a multiple of samples={samples}, got {episodes}")
-    if isinstance(agent, str) and agent not in AGENTS:
-        near = difflib.get_close_matches(agent, AGENTS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"agent must be one of {list(AGENTS)}, got {agent!r}{hint}")
+    if isinstance(agent, str):
+        one_of("agent", agent, AGENTS)
     make = partial(partial(gym.make, env) if isinstance(env, str) else env, split=split)
     tries = partial(_tries, partial(make, **env_kwargs), agent, samples)
     seeds = range(seed0, seed0 + episodes // samples)

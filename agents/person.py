@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from headway.agents.scripted import own
+from headway.arguments import nearest
 from headway.envs.actions import ToolCall
 from headway.envs.tool_env import ToolEnv
 from headway.envs.tools import Tool, ToolError, describe, unknown_tool
@@ -104,9 +104,8 @@ class Person:
         elif line == ":help":
             print(HELP)
         else:
-            near = difflib.get_close_matches(line, COMMANDS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            print(f"no command {line!r}{hint} The commands are {', '.join(COMMANDS)}.")
+            known = ", ".join(COMMANDS)
+            print(f"no command {line!r}{nearest(line, COMMANDS)} The commands are {known}.")
 
 
 def parse_line(line: str, tools: Mapping[str, Tool]) -> ToolCall:

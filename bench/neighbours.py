@@ -17,8 +17,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from headway.arguments import one_of
 from headway.bench.clock import Sample, of_calls, of_turns
-from headway.envs.tool_env import chosen
 
 TURNS = 10
 """Of an episode."""
@@ -48,7 +48,7 @@ def measurements(names: Sequence[str]) -> dict[str, Sample]:
         ImportError: A package is not there; the message says how to install it.
     """
     for name in names:
-        chosen("against", name, tuple(NEIGHBOURS))
+        one_of("against", name, tuple(NEIGHBOURS))
     return {name: _prepared(name) for name in names}
 
 
@@ -149,4 +149,9 @@ NEIGHBOURS: Mapping[str, Neighbour] = MappingProxyType(
         "verifiers": Neighbour("verifiers<0.4", _verifiers),
     }
 )
-"""What ``against`` may name."""
+"""What ``against`` may name.
+
+Of the other packages that users compare with, ``gem-llm`` does not import without its whole training
+stack, ``openenv`` and newer ``verifiers`` run behind servers of their own, ``tau2`` on the package index
+is something else, and ``swe-rex`` and ``inspect_ai`` measure sandboxes, of which there is none yet.
+"""

@@ -8,7 +8,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from headway.envs.spaces import TextSpace
-from headway.verifiers import Verdict
+from headway.verifiers import Verdict, blank
 
 
 class Trivial(gym.Env[str, str]):
@@ -54,28 +54,15 @@ class Ladder(gym.Env[str, str]):
         """Starts at the foot."""
         super().reset(seed=seed)
         self._turn = 0
-        return "", self._info(0.0)
+        return "", {"headway": blank(0.0)}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Climbs."""
         self._turn += 1
         ended = self._turn == self.turns
         reward = 1.0 if ended else 0.0
-        return "", reward, ended, False, self._info(reward)
+        return "", reward, ended, False, {"headway": blank(reward)}
 
     def grade(self) -> Verdict:
         """The verdict of this rung."""
         return self._verdicts[self._turn]
-
-    def _info(self, reward: float) -> dict[str, Any]:
-        return {
-            "headway": {
-                "base": reward,
-                "channels": {},
-                "channels_raw": {},
-                "phi": {},
-                "gate": {},
-                "status": "ungraded",
-                "verdict": None,
-            }
-        }

@@ -12,6 +12,7 @@ from typing import Any
 from headway.envs.box import Box
 from headway.envs.rng import Rng
 from headway.envs.tools import Tool
+from headway.envs.wording import near
 from headway.envs.world import Action, Draft, Knobs, LatentWorld, Step
 from headway.verifiers import GRADER_VERSION, KINDS, Kind
 
@@ -64,6 +65,10 @@ class Domain:
         templates: The families of tasks.
         knobs: What difficulty 1 to 5 means here.
         words: Word lists: split, name, words.
+        sayings: What the templates can say: template, id, wordings. Every id has ``do`` and
+            ``want``, three wordings or more each, the last third of which never occurs in train;
+            ``ask``, the words by which a question is about it; and ``rule``, true for what can
+            stand in a document (R3). ``"vague"`` is a list: the request at R4.
         document: Where rules can be moved to.
         undo: For tools whose effect can be taken back, the call that does it, from the result of
             the call that made it.
@@ -80,6 +85,9 @@ class Domain:
         views: Kinds of numeric view that it offers to classic RL.
         extras: Extras of the package that it needs.
         max_obs_chars: Longest observation.
+
+    Raises:
+        ValueError: A template has no sayings.
     """
 
     name: str
@@ -89,6 +97,7 @@ class Domain:
     templates: tuple[Template, ...]
     knobs: Mapping[int, Knobs]
     words: Mapping[str, Mapping[str, Sequence[str]]]
+    sayings: Mapping[str, Mapping[str, Any]]
     document: Document
     guess: Callable[[Box, Rng], Action]
     look: Callable[[Box], Sequence[Action]]
@@ -102,6 +111,14 @@ class Domain:
     views: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
     max_obs_chars: int = 6000
+
+    def __post_init__(self) -> None:
+        for template in self.templates:
+            if template.name not in self.sayings:
+                raise ValueError(
+                    f"sayings must have an entry for every template, has {list(self.sayings)} and "
+                    f"none for {template.name!r}{near(template.name, self.sayings)}"
+                )
 
     @cached_property
     def toolbox(self) -> Mapping[str, Tool]:

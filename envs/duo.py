@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from headway.arguments import one_of
 from headway.envs.actions import MAX_ACTION
 from headway.envs.box import Box
 from headway.envs.contract import stands
@@ -18,7 +19,7 @@ from headway.envs.domain import Domain
 from headway.envs.render import Instance
 from headway.envs.spaces import CUT, Cut, TextSpace
 from headway.envs.submit import ASK_USER
-from headway.envs.tool_env import ToolEnv, chosen
+from headway.envs.tool_env import ToolEnv
 from headway.envs.tools import ToolError
 from headway.envs.user import answer
 from headway.verifiers import Verdict
@@ -132,7 +133,7 @@ class Duo(AECEnv[str, str, "str | Cut | None"]):  # type: ignore[misc]  # untype
 
     def observe(self, agent: str) -> str:
         """What a seat sees."""
-        if chosen("agent", agent, self.possible_agents) == AGENT:
+        if one_of("agent", agent, self.possible_agents) == AGENT:
             return Text(self._text)
         view = {
             "request": self.desk.instance.task.instruction,
@@ -205,7 +206,7 @@ class _Desk(ToolEnv):
         return instance.open(ask_user=_ASK_SEAT)
 
     def _check(self, want: Mapping[str, Any]) -> dict[str, Any]:
-        chosen("rendering", want["rendering"], (4,))
+        one_of("rendering", want["rendering"], (4,))
         return super()._check(want)
 
 

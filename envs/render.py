@@ -122,6 +122,7 @@ def build(domain: Domain, key: TaskKey) -> Instance:
         domain.knobs[key.difficulty],
         key.split,
         domain.words[key.split],
+        domain.sayings[key.template],
         domain.tables,
     )
     domain.template(key.template).draft(draft)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import gymnasium as gym
 
+from headway.arguments import one_of
 from headway.envs.actions import FORMATS, BadCall, ToolCall, format_calls, parse_action
 from headway.envs.box import Box, Reply, SandboxDied
 from headway.envs.contract import Certificate, certify
@@ -21,7 +20,7 @@ from headway.envs.spaces import CUT, Cut, TextSpace
 from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS, TaskKey
 from headway.envs.tools import describe
 from headway.envs.wording import cut
-from headway.verifiers import UNFINISHED, Checks, Grader, Verdict
+from headway.verifiers import UNFINISHED, Checks, Grader, Verdict, blank
 
 KEEP = 64
 """Certified tasks an environment remembers, so that siblings of a group are proved once."""
@@ -32,20 +31,6 @@ LEAST = 80
 """Characters that every reply of a turn gets, however much the ones before it took."""
 
 OPTIONS = ("task_id", "template", "difficulty", "rendering", "split")
-
-
-def chosen(name: str, value: Any, allowed: Sequence[Any]) -> Any:
-    """``value`` if it is allowed.
-
-    Raises:
-        ValueError: It is not; the message names the nearest that is.
-    """
-    plain = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
-    if any(plain == item and type(plain) is type(item) for item in allowed):
-        return plain
-    near = difflib.get_close_matches(str(value), [str(item) for item in allowed], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near and isinstance(value, str) else ""
-    raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}{hint}")
 
 
 class ToolEnv(gym.Env[str, str | Cut]):
@@ -89,8 +74,8 @@ class ToolEnv(gym.Env[str, str | Cut]):
         ends_on: str = "submit",
     ) -> None:
         self.domain = load(domain)
-        self.action_format: str = chosen("action_format", action_format, FORMATS)
-        self.ends_on: str = chosen("ends_on", ends_on, ("submit", "success"))
+        self.action_format: str = one_of("action_format", action_format, FORMATS)
+        self.ends_on: str = one_of("ends_on", ends_on, ("submit", "success"))
         self._defaults = self._check(
             {
                 "template": template,
@@ -259,7 +244,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
     def _asked(self, options: Mapping[str, Any]) -> TaskKey | dict[str, Any]:
         """What the options ask for: one task, or the settings from which a seed draws one."""
         for name in options:
-            chosen("options key", name, OPTIONS)
+            one_of("options key", name, OPTIONS)
         if "task_id" not in options:
             return self._check({**self._defaults, **options})
         if len(options) > 1:
@@ -328,14 +313,14 @@ class ToolEnv(gym.Env[str, str | Cut]):
         return f"{text}\n{OVER}", 0.0, True, False, self._info(0.0, self._lost)
 
     def _check(self, want: Mapping[str, Any]) -> dict[str, Any]:
-        split = chosen("split", want["split"], SPLITS)
+        split = one_of("split", want["split"], SPLITS)
         names = self.domain.template_names(split)
         return {
             "template": None
             if want["template"] is None
-            else chosen(f"template (in split {split!r})", want["template"], names),
-            "difficulty": chosen("difficulty", want["difficulty"], DIFFICULTIES),
-            "rendering": chosen("rendering", want["rendering"], RENDERINGS),
+            else one_of(f"template (in split {split!r})", want["template"], names),
+            "difficulty": one_of("difficulty", want["difficulty"], DIFFICULTIES),
+            "rendering": one_of("rendering", want["rendering"], RENDERINGS),
             "split": split,
         }
 
@@ -364,18 +349,9 @@ class ToolEnv(gym.Env[str, str | Cut]):
         return f"Turns left: {self.instance.task.max_turns - self._turn}."
 
     def _info(self, reward: float, verdict: Verdict | None) -> dict[str, Any]:
-        return {
-            "task_id": self.instance.task.id,
-            "turn": self._turn,
-            "headway": {
-                "base": reward,
-                "channels": {},
-                "channels_raw": {},
-                "phi": {Checks.name: verdict.progress}
-                if verdict and verdict.status == "ok"
-                else {},
-                "gate": {},
-                "status": verdict.status if verdict else "ungraded",
-                "verdict": verdict,
-            },
-        }
+        record = blank(reward)
+        if verdict is not None:
+            record["verdict"], record["status"] = verdict, verdict.status
+            if verdict.status == "ok":
+                record["phi"][Checks.name] = verdict.progress
+        return {"task_id": self.instance.task.id, "turn": self._turn, "headway": record}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headway.envs.rng import Rng
+from headway.envs.wording import near
 from headway.verifiers import Allow, Check
 from headway.verifiers.view import Row, Table
 
@@ -91,8 +92,11 @@ class Saying:
         do: Imperatives ("Pay ..."), at least three; the last third is held out of train.
         want: Descriptions of the wanted end state, likewise.
         announces: Checks that a reader can infer from it.
-        ask: Words by which a question is recognised as being about it.
+        ask: Words by which a question is recognised as being about it, at least one.
         rule: True for what may move into a document (R3).
+
+    Raises:
+        ValueError: There are too few wordings, or no word to ask by.
     """
 
     id: str
@@ -109,6 +113,8 @@ class Saying:
                     f"{name} of saying {self.id!r} must have at least 3 wordings, so that one in "
                     f"three can be held out, got {len(texts)}"
                 )
+        if not self.ask:
+            raise ValueError(f"ask of saying {self.id!r} must have at least one word, got none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +179,10 @@ class Draft:
         knobs: How hard it is to be.
         split: ``"train"``, ``"dev"`` or ``"test"``.
         words: Word lists of that split.
+        sayings: What the template can say: ``do``, ``want``, ``ask`` and ``rule`` by id (see
+            :class:`Saying`), and under ``"vague"`` its wordings of the request at R4.
         tables: Initial state, filled by :meth:`put` and :meth:`add`.
         facts: What the instruction may say, by name; the values are rendered literally.
-        vague: Wordings of the request at R4, at least three.
         question: True when the task wants an answer with the submission.
         steps: The workflow so far.
     """
@@ -186,15 +193,16 @@ class Draft:
         knobs: Knobs,
         split: str,
         words: Mapping[str, Sequence[str]],
+        sayings: Mapping[str, Any],
         tables: Iterable[str],
     ) -> None:
         self.rng = rng
         self.knobs = knobs
         self.split = split
         self.words = words
+        self.sayings = sayings
         self.tables: dict[str, dict[str, Row]] = {name: {} for name in tables}
         self.facts: dict[str, str] = {}
-        self.vague: tuple[str, ...] = ()
         self.question = False
         self.flaky: tuple[str, ...] = ()
         self.steps: list[Step] = []
@@ -258,20 +266,25 @@ class Draft:
         self.steps.append(Step(id, tuple(after), tuple(actions), linked, (*writes, *made)))
         return id
 
-    def say(
-        self,
-        id: str,
-        *,
-        do: Sequence[str],
-        want: Sequence[str],
-        announces: Iterable[str],
-        ask: Sequence[str],
-        rule: bool = False,
-    ) -> None:
-        """Adds one thing that the instruction has to say."""
-        self._sayings.append(
-            Saying(id, tuple(do), tuple(want), frozenset(announces), tuple(ask), rule)
-        )
+    def say(self, id: str, *, announces: Iterable[str], wording: str | None = None) -> None:
+        """Adds one thing that the instruction has to say.
+
+        Args:
+            id: Unique within the world.
+            announces: Checks that a reader can infer from it.
+            wording: The entry of ``sayings`` that words it, where that is not ``id``.
+
+        Raises:
+            ValueError: There is no such entry, or it has too little to say.
+        """
+        name = wording or id
+        known = [key for key in self.sayings if key != "vague"]
+        if name not in known:
+            raise ValueError(f"saying must be one of {known}, got {name!r}{near(name, known)}")
+        entry = self.sayings[name]
+        do, want, ask = (tuple(entry.get(part, ())) for part in ("do", "want", "ask"))
+        rule = entry.get("rule", False)
+        self._sayings.append(Saying(id, do, want, frozenset(announces), ask, rule))
 
     def secret(self, name: str, value: str, *places: str, bits: float) -> None:
         """Declares a value that the agent has to earn."""
@@ -311,8 +324,9 @@ class Draft:
         Raises:
             ValueError: The five renderings lack something to say.
         """
-        if len(self.vague) < 3:
-            raise ValueError(f"vague must have at least 3 wordings, got {len(self.vague)}")
+        vague = tuple(self.sayings.get("vague", ()))
+        if len(vague) < 3:
+            raise ValueError(f"vague must have at least 3 wordings, got {len(vague)}")
         rules = [saying.id for saying in self._sayings if saying.rule]
         if not rules or self._sayings[0].rule:
             raise ValueError(
@@ -324,7 +338,7 @@ class Draft:
             steps=tuple(self.steps),
             facts=dict(self.facts),
             sayings=tuple(self._sayings),
-            vague=self.vague,
+            vague=vague,
             secrets=dict(self._secrets),
             referents=tuple(self._referents),
             distractors=frozenset(self._distractors),

@@ -88,14 +88,17 @@ def test_help_and_version(run):
     ("argv", "says"),
     [
         ("", "required: COMMAND"),
-        ("evil", "no command 'evil'; did you mean eval?"),
+        ("evil", "no command 'evil'; did you mean 'eval'?"),
         ("eval", "required: ID"),
-        ("eval Aps", "no environment 'Aps'; did you mean Apps?"),
-        ("eval headway/Apps-v9", "no environment 'headway/Apps-v9'; did you mean headway/Apps-v0?"),
+        ("eval Aps", "no environment 'Aps'; did you mean 'Apps'?"),
+        ("eval headway/Apps-v9", "'headway/Apps-v9'; did you mean 'headway/Apps-v0'"),
+            "eval headway/Apps-v9",
+            "no environment 'headway/Apps-v9'; did you mean 'headway/Apps-v0'",
+        ),
         ("play 9", "no environment '9'; choose from Apps"),
-        ("verify apps", "no environment 'apps'; did you mean Apps?"),
+        ("verify apps", "no environment 'apps'; did you mean 'Apps'?"),
         ("eval Apps --agent oracel", "must be one of oracle, reader, random, noop, got 'oracel'"),
-        ("eval Apps --agent oracel", "did you mean oracle?"),
+        ("eval Apps --agent oracel", "did you mean 'oracle'?"),
         ("eval Apps --episodes 0", "--episodes: must be an int of at least 1, got '0'"),
         ("eval Apps --episodes many", "--episodes: must be an int of at least 1, got 'many'"),
         ("eval Apps --episodes 4 --samples 3", "--episodes: must be a multiple of --samples 3"),
@@ -106,10 +109,10 @@ def test_help_and_version(run):
         ("eval Apps --difficulty 6", "--difficulty: must be one of 1, 2, 3, 4, 5, got '6'"),
         ("play Apps --rendering 5", "--rendering: must be one of 0, 1, 2, 3, 4, got '5'"),
         ("eval Apps --template bils", "--template (split test): must be one of bills, "),
-        ("eval Apps --template bils", "got 'bils'; did you mean bills?"),
+        ("eval Apps --template bils", "got 'bils'; did you mean 'bills'?"),
         ("play Apps --template invite", "--template (split train): must be one of bills, "),
-        ("eval Apps --episods 3", "no argument '--episods'; did you mean --episodes?"),
-        ("eval Apps --episode 3", "no argument '--episode'; did you mean --episodes?"),
+        ("eval Apps --episods 3", "no argument '--episods'; did you mean '--episodes'?"),
+        ("eval Apps --episode 3", "no argument '--episode'; did you mean '--episodes'?"),
         ("eval Apps more", "no argument 'more'"),
         ("verify Apps --seeds 0", "--seeds: must be an int of at least 1, got '0'"),
         ("bench --against nobody", "--against: must be one of "),
@@ -305,7 +308,7 @@ def test_play_in_short_form(run):
     typed = ":help\n:tools\n:task\n:tsk\n\nnote_lst\nmail_search\n  note_list  \nsubmit\n"
     status, out, err = run("play", "Apps", "--template", "bills", typed=typed)
     assert (status, err) == (0, "")
-    assert "no command ':tsk'; did you mean :task?" in out
+    assert "no command ':tsk'; did you mean ':task'?" in out
     assert 'Not sent, no turn is spent: unknown tool "note_lst" (did you mean note_list?)' in out
     assert 'Not sent, no turn is spent: mail_search: missing argument "query"' in out
     assert out.count("Tools:\n- mail_search(") == 2

@@ -18,6 +18,7 @@ from headway.verifiers.check import (
     settle,
 )
 from headway.verifiers.kinds import GRADER_VERSION, KINDS
+from headway.verifiers.record import Record, blank
 from headway.verifiers.signal import Checks, Milestones, Potential, StepSignal
 from headway.verifiers.view import Gradable, Kind, Row, Table, View
 
@@ -36,11 +37,13 @@ __all__ = [
     "Kind",
     "Milestones",
     "Potential",
+    "Record",
     "Row",
     "StepSignal",
     "Table",
     "Verdict",
     "View",
+    "blank",
     "cap_evidence",
     "changes",
     "grade",

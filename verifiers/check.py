@@ -6,7 +6,6 @@ headway is a function of the :class:`Verdict` it returns.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -17,6 +16,7 @@ from functools import cached_property
 from itertools import compress
 from typing import Any, Literal
 
+from headway.arguments import nearest
 from headway.verifiers.kinds.tables import where
 from headway.verifiers.view import Gradable, Kind, Row, Table, View
 
@@ -212,11 +212,9 @@ class Grader:
         for index, check in enumerate(self.checks):
             kind = kinds.get(check.kind)
             if kind is None:
-                near = difflib.get_close_matches(check.kind, kinds, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ValueError(
                     f"kind of check {check.id!r} must be one of {sorted(kinds)}, "
-                    f"got {check.kind!r}{hint}"
+                    f"got {check.kind!r}{nearest(check.kind, kinds)}"
                 )
             self._tests.append(_guarded(check, kind))
             tables = kind.reads(check.args)

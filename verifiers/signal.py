@@ -6,10 +6,10 @@ measurement has no value: both raise on *no verdict*, and callers carry the last
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Protocol
 
+from headway.arguments import nearest
 from headway.verifiers.check import Verdict, penalty
 
 
@@ -91,8 +91,7 @@ class Milestones:
         _measured(verdict)
         for name in (name for group in self.groups for name in group):
             if name not in verdict.ok:
-                near = difflib.get_close_matches(name, verdict.ok, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = nearest(name, verdict.ok)
                 raise ValueError(f"groups must name checks of the task, got {name!r}{hint}")
         reached = 0.0
         for group in self.groups:

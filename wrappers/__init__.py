@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headway.wrappers.channel import Channel, ChannelWrapper, Ended, Filter, FilterWrapper, Record
+from headway.wrappers.channel import Channel, ChannelWrapper, Ended, Filter, FilterWrapper
 from headway.wrappers.foreign import Graded
 from headway.wrappers.gate import GATES, Gate, GatedReward
 from headway.wrappers.progress import PotentialShaping, ProgressReward
@@ -25,7 +25,6 @@ __all__ = [
     "Graded",
     "PotentialShaping",
     "ProgressReward",
-    "Record",
     "Schedule",
     "ScheduledReward",
     "set_progress",

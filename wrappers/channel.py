@@ -32,13 +32,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from headway.verifiers import Checks, Verdict
+from headway.verifiers import Checks, Record, Verdict, blank
 
 Ended = Literal["no", "terminated", "truncated"]
 """How a turn ended the episode; one that is both terminated and truncated is terminated."""
-
-Record = dict[str, Any]
-"""The value of ``info["headway"]``."""
 
 PHI = Checks.name
 """The potential that all channels here read: the verdict's own progress."""
@@ -121,19 +118,6 @@ class Filter(Layer, ABC):
     @abstractmethod
     def step(self, record: Record, ended: Ended) -> None:
         """Changes amounts in ``record["channels"]``, a dict of its own, in place."""
-
-
-def blank(base: float) -> Record:
-    """The record of a turn that nobody has graded."""
-    return {
-        "base": base,
-        "channels": {},
-        "channels_raw": {},
-        "phi": {},
-        "gate": {},
-        "status": "ungraded",
-        "verdict": None,
-    }
 
 
 L = TypeVar("L", bound=Layer)

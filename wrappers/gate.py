@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 
-from headway.verifiers import Verdict
-from headway.wrappers.arguments import one_of
-from headway.wrappers.channel import Ended, Filter, FilterWrapper, Record
+from headway.arguments import one_of
+from headway.verifiers import Record, Verdict
+from headway.wrappers.channel import Ended, Filter, FilterWrapper
 
 Predicate = Callable[[Verdict], bool]
 

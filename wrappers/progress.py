@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from headway.wrappers.arguments import number
+from headway.arguments import number
 from headway.wrappers.channel import ChannelWrapper
 from headway.wrappers.transforms import AtEnd, Diff
 

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from headway.wrappers.arguments import number, one_of, whole
-from headway.wrappers.channel import Ended, Filter, FilterWrapper, Record
+from headway.arguments import number, one_of, whole
+from headway.verifiers import Record
+from headway.wrappers.channel import Ended, Filter, FilterWrapper
 
 
 def const(k: int, start: float, steps: None = None) -> float:

@@ -6,12 +6,12 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from headway.wrappers.arguments import one_of
+from headway.arguments import one_of
+from headway.verifiers import blank
 from headway.wrappers.channel import (
     Channel,
     Ended,
     Filter,
-    blank,
     measure,
     note,
     refuse_twice,
@@ -116,4 +116,5 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
             self.rewards[seat] += paid
             self._total += self.rewards[seat]
             self._cumulative_rewards[seat] = self._total
-            self.infos[seat] = {**self.infos[seat], "headway": self._record}
+            fresh = {k: dict(v) if isinstance(v, dict) else v for k, v in self._record.items()}
+            self.infos[seat] = {**self.infos[seat], "headway": fresh}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
+from headway.arguments import number, one_of
 from headway.verifiers import Verdict
-from headway.wrappers.arguments import number, one_of
 from headway.wrappers.channel import Channel, Ended
 
 AtEnd = Literal["zero", "keep"]

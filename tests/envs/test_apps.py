@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from headway.envs.box import Box
 from headway.envs.contract import Run, certify
 from headway.envs.domains.apps import APPS, KNOBS
@@ -40,7 +41,7 @@ def box() -> Box:
 @pytest.mark.parametrize(
     ("tool", "args", "says"),
     [
-        ("mail_search", {"query": "  "}, "at least one word"),
+        ("mail_search", {"query": "  "}, "1 to 20 different words, got 0"),
         ("mail_read", {"id": "m999"}, "no mail record 'm999'"),
         ("mail_send", {"to": "nobody", "subject": "", "body": ""}, "to must be an address"),
         ("mail_send", {"to": "a@b.example, c@d.example", "subject": "", "body": ""}, "address"),
@@ -137,6 +138,51 @@ def test_a_mail_that_says_every_hour_is_refused(template: str) -> None:
         assert played(instance).grade().success
         run = played(instance, mail_send=lambda args: {"body": f"{args['body']} or {every}"})
         assert not run.grade().success
+
+
+@pytest.mark.parametrize("difficulty", [1, 2])
+def test_guessing_every_hour_one_by_one_is_refused(difficulty: int) -> None:
+    """A blind script makes an event and a mail for each hour; it once succeeded 20 times in 20."""
+    for seed in range(5):
+        instance = task("invite", difficulty, seed)
+        event = next(a for a in instance.solution() if a.tool == "cal_create")
+        mails = [a for a in instance.solution() if a.tool == "mail_send"]
+        blind = [replace(event, args={**event.args, "start": hour}) for hour in HOURS]
+        blind += [
+            replace(m, args={**m.args, "body": f"{event.args['date']} {hour}"})
+            for m in mails
+            for hour in HOURS
+        ]
+        verdict = Run(instance).play(blind).grade()
+        assert not verdict.success and verdict.progress < 0.05
+
+
+@pytest.mark.parametrize("template", ["move", "split", "bills", "triage"])
+def test_a_wrong_row_beside_the_right_one_is_damage(template: str) -> None:
+    """A second mail with another hour or number, a second note with almost the same title."""
+    instance = task(template, difficulty=2)
+    for action in instance.solution():
+        if action.tool == "mail_send":
+            extra = replace(action, args={**action.args, "body": "On 2031-12-24 at 08:00: 7"})
+        elif action.tool == "note_write":
+            extra = replace(action, args={**action.args, "title": f"{action.args['title']} "})
+        else:
+            continue
+        verdict = Run(instance).play([*instance.solution()[:-1], extra]).grade()
+        assert not verdict.success, extra
+
+
+def test_a_search_is_bounded() -> None:
+    """Few words, short texts: a full mailbox cannot stall a worker."""
+    box = task("bills").open()
+    many = box.call("mail_search", {"query": " ".join(f"w{n}" for n in range(30))})
+    assert many.error and "1 to 20 different words" in many.text
+    for tool, args in (
+        ("mail_send", {"to": "a@b.example", "subject": "s", "body": "x" * 4001}),
+        ("note_write", {"title": "t", "text": "x" * 4001}),
+        ("file_write", {"path": "t", "text": "x" * 4001}),
+    ):
+        assert "at most 4000 characters" in box.call(tool, args).text
 
 
 def test_a_payment_made_twice_is_damage() -> None:

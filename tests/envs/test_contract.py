@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -171,6 +173,16 @@ def broken(draft: Draft) -> None:
     draft.steps[draft.steps.index(step)] = replace(step, actions=(action,))
 
 
+def overstrict(draft: Draft) -> None:
+    """A template whose checks insist on a memo that the instruction leaves free."""
+    next(t for t in APPS.templates if t.name == "bills").draft(draft)
+    for n, step in enumerate(draft.steps):
+        if step.id.startswith("pay."):
+            where = {**step.checks[0].args["where"], "memo": step.actions[0].args["memo"]}
+            check = replace(step.checks[0], args={**step.checks[0].args, "where": where})
+            draft.steps[n] = replace(step, checks=(check,))
+
+
 def unlucky(draft: Draft) -> None:
     """A template whose first worlds leak their total."""
     next(t for t in APPS.templates if t.name == "bills").draft(draft)
@@ -213,23 +225,67 @@ def test_resampling_gives_up() -> None:
         certify(only(hopeless), key())
 
 
+def blank(**sayings: object) -> Draft:
+    """A draft with nothing on it that can say ``sayings``."""
+    return Draft(Rng(1), APPS.knobs[1], "train", APPS.words["train"], sayings, APPS.tables)
+
+
 def test_a_step_needs_a_mark() -> None:
     """A step without a check could not be told from one not taken."""
-    draft = Draft(Rng(1), APPS.knobs[1], "train", APPS.words["train"], APPS.tables)
     with pytest.raises(ValueError, match="at least one check"):
-        draft.step("look", [Action("note_list", {})])
+        blank().step("look", [Action("note_list", {})])
 
 
-def test_a_saying_needs_three_wordings() -> None:
+GOAL = {"do": ["a", "b", "c"], "want": ["a", "b", "c"], "ask": ["x"]}
+
+
+@pytest.mark.parametrize("part", ["do", "want"])
+@pytest.mark.parametrize("wordings", [[], ["a", "b"]])
+def test_a_saying_needs_three_wordings(part: str, wordings: list[str]) -> None:
     """Fewer than three, and none could be held out."""
-    draft = Draft(Rng(1), APPS.knobs[1], "train", APPS.words["train"], APPS.tables)
-    with pytest.raises(ValueError, match="at least 3 wordings"):
-        draft.say("x", do=("a", "b"), want=("a", "b", "c"), announces=[], ask=("x",))
+    draft = blank(x={**GOAL, part: wordings})
+    with pytest.raises(ValueError, match=f"{part} of saying 'x' must have at least 3 wordings"):
+        draft.say("x", announces=[])
+
+
+def test_a_saying_needs_a_word_to_ask_by() -> None:
+    """At R4 it is told to those who ask."""
+    with pytest.raises(ValueError, match="ask of saying 'x' must have at least one word"):
+        blank(x={**GOAL, "ask": []}).say("x", announces=[])
+
+
+def test_a_saying_has_to_be_worded() -> None:
+    """The message names the nearest that is; the vague request is none of them."""
+    draft = blank(vague=["a", "b", "c"], label=GOAL)
+    with pytest.raises(ValueError, match=r"one of \['label'\], got 'lable' \(did you mean label"):
+        draft.say("lable", announces=[])
+    with pytest.raises(ValueError, match="got 'vague'"):
+        draft.say("vague", announces=[])
+
+
+def test_a_saying_can_have_other_wordings() -> None:
+    """Its id stays; what it says is the other entry's."""
+    draft = blank(vague=["a", "b", "c"], x=GOAL, rule=GOAL, longer={**GOAL, "rule": True})
+    draft.say("x", announces=[])
+    draft.say("rule", wording="longer", announces=[])
+    assert [(s.id, s.rule) for s in draft.finish().sayings] == [("x", False), ("rule", True)]
+
+
+def test_a_vague_request_needs_three_wordings() -> None:
+    """As a saying does."""
+    with pytest.raises(ValueError, match="vague must have at least 3 wordings, got 2"):
+        blank(vague=["a", "b"]).finish()
+
+
+def test_a_template_needs_sayings() -> None:
+    """Known before any world is drafted."""
+    with pytest.raises(ValueError, match=r"none for 'bils' \(did you mean bills\?\)"):
+        replace(APPS, templates=(Template("bils", broken),))
 
 
 def test_checks_of_a_step_need_those_before() -> None:
     """The edges of the workflow become prerequisites of the checks."""
-    draft = Draft(Rng(1), APPS.knobs[1], "train", APPS.words["train"], APPS.tables)
+    draft = blank()
     draft.step("a", [], Check("a", "seen", {"records": ["x"]}))
     draft.step("b", [], Check("b", "seen", {"records": ["y"]}), after=["a"])
     assert draft.steps[1].checks[0].needs == ("a",)
@@ -238,7 +294,7 @@ def test_checks_of_a_step_need_those_before() -> None:
 def test_verify_reports() -> None:
     """The whole proof on a few tasks: nothing fails, and the counts add up."""
     report = verify.verify(WHERE, seeds=12)
-    assert report.sound, report.as_json()
+    assert report.mutants.tried == verify.TRIES and report.sound, report.as_json()
     assert (report.tasks, report.failures) == (12, ())
     assert report.faults.planted + report.faults.not_applicable == len(FAULTS)
     assert report.mutants.tried <= verify.TRIES and report.variants.tried == verify.TRIES
@@ -247,15 +303,24 @@ def test_verify_reports() -> None:
     }  # fmt: skip
 
 
-def test_verify_names_what_fails() -> None:
-    """A faulty template is a failure of each of its tasks, not an exception."""
-    domain = only(broken)
+def test_verify_names_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A faulty template is a failure of its tasks, by check; over-strict checks refuse variants."""
+    monkeypatch.setattr(verify, "FAULTS", {})
+    wrong_gold = verify.verify(only(broken), seeds=2)
+    assert not wrong_gold.sound
+    assert {"oracle", "prefix"} <= {failure.check for failure in wrong_gold.failures}
+    strict = verify.verify(only(overstrict), seeds=2)
+    assert not strict.sound and strict.variants.refused > 0
+    assert {failure.check for failure in strict.failures} == {"variants"}
+
+
+def test_a_process_left_behind_is_a_failure() -> None:
+    """14. However it was started."""
     failures: list[verify.Failure] = []
     with verify._nothing_left(failures):
-        for bad in list(verify.keys(domain, 3)):
-            with pytest.raises(UnsoundTask):
-                certify(domain, bad)
-    assert not failures
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process.communicate(b"")
+    assert any("processes left" in failure.detail for failure in failures)
 
 
 def test_what_is_left_behind_is_a_failure(tmp_path: object) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+
 from headway.envs.contract import Run, stands
 from headway.envs.domains.apps import APPS
 from headway.envs.render import CLOSINGS, OPENINGS, Instance, build, canary, offered
@@ -79,6 +80,21 @@ def test_held_out_wordings_are_not_in_train() -> None:
             for text in (*offered(saying.do, "test"), *offered(saying.want, "test")):
                 skeleton = max(re.split(r"\{\w+\}", text), key=len)
                 assert skeleton not in said(instance), (instance.task.id, skeleton)
+
+
+def test_every_saying_is_said() -> None:
+    """No entry of the data that no template uses, at any difficulty."""
+    said_by: dict[str, set[tuple[str, ...]]] = {}
+    for template in APPS.template_names("test"):
+        worlds = [
+            build(APPS, TaskKey("Apps", 0, template, level, 2, "test", 1)).world
+            for level in APPS.knobs
+        ]
+        said_by[template] = {saying.do for world in worlds for saying in world.sayings}
+    assert list(APPS.sayings) == list(said_by)
+    for template, entries in APPS.sayings.items():
+        for name, entry in entries.items():
+            assert name == "vague" or tuple(entry["do"]) in said_by[template], (template, name)
 
 
 @pytest.mark.parametrize("split", SPLITS)

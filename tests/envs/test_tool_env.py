@@ -27,7 +27,7 @@ from headway.envs.fork import get_state, set_state
 from headway.envs.tool_env import KEEP, ToolEnv
 from headway.envs.tools import tool
 from headway.envs.world import Draft
-from headway.verifiers import KINDS, Kind
+from headway.verifiers import KINDS, UNFINISHED, Kind
 from headway.wrappers import GatedReward, ProgressReward
 
 ID = "headway/Apps-v0"
@@ -322,10 +322,10 @@ def test_an_observation_that_was_cut_is_no_evidence(make) -> None:
     env = make()
     env.reset(seed=1)
     call, record = evidence(env)
-    room = env.instance.task.max_obs_chars
-    env.step(env.format("note_write", {"title": "long", "text": "x" * (room - 1)}))
-    obs = env.step(env.format("note_read", {"title": "long"}) + "\n" + call)[0]
-    assert "characters cut]" in obs and record not in env.box.table("seen")
+    env.step(env.format("note_write", {"title": "long", "text": "x" * 4000}))
+    read = env.format("note_read", {"title": "long"})
+    obs = env.step("\n".join([read, read, call]))[0]
+    assert obs.count("characters cut]") == 2 and record not in env.box.table("seen")
     env.step(call)
     assert record in env.box.table("seen")
 
@@ -334,10 +334,99 @@ def test_observations_are_bounded_and_cuts_are_marked(make) -> None:
     env = make()
     env.reset(seed=1)
     room = env.instance.task.max_obs_chars
-    env.step(env.format("note_write", {"title": "long", "text": "x" * 9000}))
-    obs = env.step(env.format("note_read", {"title": "long"}))[0]
+    env.step(env.format("note_write", {"title": "long", "text": "x" * 4000}))
+    read = env.format("note_read", {"title": "long"})
+    obs = env.step("\n".join([read, read]))[0]
     text, tail = obs.rsplit("\n", 1)
-    assert len(text) == room and text.endswith("characters cut]") and tail.startswith("Turns left")
+    assert len(text) <= room + 1 and text.endswith("characters cut]")
+    assert tail.startswith("Turns left")
+
+
+def test_no_reply_of_a_turn_vanishes(make) -> None:
+    """However much the first took, each call that ran has a numbered reply, cut with a mark."""
+    env = make()
+    env.reset(seed=1)
+    env.step(env.format("note_write", {"title": "long", "text": "x" * 4000}))
+    read = env.format("note_read", {"title": "long"})
+    pay = env.format("pay_send", {"payee": "Casino", "amount": 1.0, "memo": ""})
+    obs = env.step("\n".join([read, read, read, pay, *[read] * 12]))[0]
+    lines = obs.splitlines()
+    assert [line.split("]")[0] for line in lines[:-1]] == [f"[{n}" for n in range(1, 17)]
+    assert lines[3].startswith('[4] {"id":"p')
+    assert all("characters cut]" in lines[n] for n in (1, 2, 15))
+    assert len(obs) <= env.instance.task.max_obs_chars + 200
+
+
+def test_the_last_turn_is_graded_as_if_submitted(make) -> None:
+    """So a gate that asks for an attempt opens at a cut, if something was changed."""
+    env = make()
+    for changed in (False, True):
+        env.reset(seed=1)
+        if changed:
+            env.step(env.format("note_write", {"title": "x", "text": "y"}))
+        verdict = env.step(headway.CUT)[4]["headway"]["verdict"]
+        assert verdict.attempted is changed and not verdict.success
+
+
+def test_a_refused_reset_leaves_the_stream_alone(make) -> None:
+    """What comes after it is what would have come without it."""
+    ids = []
+    for refused in (False, True):
+        env = make()
+        env.reset(seed=5)
+        if refused:
+            with pytest.raises(ValueError, match="split"):
+                env.reset(seed=9, options={"split": "tset"})
+        ids.append(env.reset()[1]["task_id"])
+    assert ids[0] == ids[1]
+
+
+def test_nothing_can_be_graded_before_a_reset(make) -> None:
+    env = make()
+    for ask in (env.grade, lambda: env.instance, lambda: env.certificate, lambda: env.step("")):
+        with pytest.raises(gym.error.ResetNeeded):
+            ask()
+
+
+def test_the_certificate_is_of_the_running_task(make) -> None:
+    env = make()
+    env.reset(seed=3)
+    certificate = env.certificate
+    assert certificate.task_id == env.instance.task.id
+    assert certificate.digest == env.instance.task.digest
+    assert certificate.calls == len(env.solution()) and certificate.mutants > 0
+
+
+def test_a_bare_end_says_its_potential(make) -> None:
+    """There is none before the end, and it is the verdict's progress there."""
+    env = make()
+    _, info = env.reset(seed=3)
+    assert info["headway"]["phi"] == {}
+    steps = play(env, env.solution())
+    assert [step[4]["headway"]["phi"] for step in steps] == [{}] * (len(steps) - 1) + [
+        {"checks": 1.0}
+    ]
+
+
+def test_states_are_not_put_away_by_half() -> None:
+    """A layer whose memory would be lost is an error that names it."""
+    env = RecordEpisodeStatistics(gym.make(ID))
+    env.reset(seed=1)
+    with pytest.raises(TypeError, match="RecordEpisodeStatistics"):
+        get_state(env)
+
+
+def odd(box: Box) -> object:
+    """Return what is no JSON."""
+    return object()
+
+
+def test_a_tool_that_returns_no_json_is_the_machines_failure(make) -> None:
+    env = make(replace(APPS, tools=(*APPS.tools, tool(odd))))
+    env.reset(seed=1)
+    with pytest.raises(SandboxDied) as death:
+        env.step(env.format("odd", {}))
+    assert death.value.by == "infra"
 
 
 # No verdict.
@@ -414,6 +503,18 @@ def test_the_agents_own_destruction_ends_the_episode(make) -> None:
         env.step(NOTHING)
     env.reset()
     assert env.step(NOTHING)[2:4] == (False, False)
+
+
+def test_a_destroyed_box_is_no_success(make) -> None:
+    """Not even where everything was done: outcome and verdict agree."""
+    env = make(FRAGILE)
+    env.reset(seed=1)
+    play(env, env.solution()[:-1])
+    assert env.grade().success
+    _, reward, _, _, info = env.step(env.format("crash", {"by": "agent"}))
+    verdict = info["headway"]["verdict"]
+    assert reward == 0.0 and not verdict.success and verdict.progress == UNFINISHED
+    assert env.grade() == verdict
 
 
 @pytest.mark.parametrize(("call", "args"), [("crash", {"by": "infra"}), ("fault", {})])

@@ -249,6 +249,46 @@ def test_too_few_lanes_are_refused(count: int) -> None:
         headway.TextVec(ID, count)
 
 
+def test_a_single_step_marks_the_lane(fragile) -> None:
+    """What died alone is dead together, and the others go on."""
+    vec = lanes_of(fragile, 2)
+    vec.reset([1, 1])
+    boom = vec.envs[0].unwrapped.format("crash", {})
+    with pytest.raises(SandboxDied):
+        vec.step_lane(0, boom)
+    dead, alive = vec.step([NOTHING, NOTHING])
+    assert isinstance(dead, SandboxDied) and alive.info["turn"] == 1
+    with pytest.raises(SandboxDied):
+        vec.step_lane(0, NOTHING)
+
+
+def test_the_sibling_of_a_dead_lane_is_dead(fragile) -> None:
+    vec = lanes_of(fragile, 2)
+    vec.reset([1, 1])
+    vec.step([vec.envs[0].unwrapped.format("crash", {}), None])
+    vec.fork_lane(0, 1)
+    assert all(isinstance(result, SandboxDied) for result in vec.step([NOTHING, NOTHING]))
+
+
+def test_a_lane_that_is_over_stops_nobody() -> None:
+    """The error comes before any lane has moved."""
+    vec = lanes_of(APPS, 2)
+    vec.reset([1, 1])
+    vec.step([None, headway.CUT])
+    with pytest.raises(gym.error.ResetNeeded, match=r"lanes \[1\]"):
+        vec.step([NOTHING, NOTHING])
+    assert vec.step([NOTHING, None])[0].info["turn"] == 1
+
+
+def test_progress_reaches_the_schedules_of_all_lanes() -> None:
+    from headway.wrappers import ProgressReward, ScheduledReward
+
+    vec = headway.TextVec(
+        lambda: ScheduledReward(ProgressReward(gym.make(ID), gamma=1.0), steps=10), 2
+    )
+    assert headway.set_progress(vec, 5) == 2
+
+
 def test_resetting_all_lanes_revives_the_dead(fragile) -> None:
     vec = lanes_of(fragile, 2)
     vec.reset([1, 1])

@@ -303,6 +303,7 @@ def test_a_check_is_decided_again_only_when_its_table_was_replaced(state_of):
     assert asked == [*TABLES, "green"]
 
 
+@settings(max_examples=300)
 @given(graphs_and_holding(sets=2))
 def test_settled_checks_are_demanded_but_never_paid(state_of, case):
     checks, start, more = case

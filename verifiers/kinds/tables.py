@@ -8,7 +8,6 @@ matcher to its argument, for example ``{"to": {"address": "ada@x.org"}, "body": 
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from headway.arguments import nearest
 from headway.verifiers.kinds.numbers import near
 from headway.verifiers.kinds.text import (
     Token,
@@ -246,10 +246,7 @@ def _list(value: Any) -> Sequence[Any]:
 
 
 def _unknown(what: str, name: Any, known: Iterable[str]) -> str:
-    known = sorted(known)
-    near_by = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {near_by[0]!r}?" if near_by else ""
-    return f"{what} must be one of {known}, got {name!r}{hint}"
+    return f"{what} must be one of {sorted(known)}, got {name!r}{nearest(name, known)}"
 
 
 _MISSING = object()

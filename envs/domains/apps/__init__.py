@@ -1,7 +1,8 @@
 """Apps: one person's mail, calendar, contacts, notes, payments and files. The reference world.
 
 ``tools`` holds the state and what can be done to it, ``templates`` the families of tasks,
-``probes`` what the contract tries on each task, ``words.json`` the vocabularies of the splits.
+``probes`` what the contract tries on each task, ``words.json`` the vocabularies of the splits,
+``sayings.json`` the sentences of the instructions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from headway.envs.domains.apps.templates import TEMPLATES
 from headway.envs.domains.apps.tools import TABLES, TOOLS, VOIDS
 from headway.envs.world import Action, Knobs
 
-WORDS = json.loads(files(__package__).joinpath("words.json").read_text(encoding="utf-8"))
+WORDS, SAYINGS = (
+    json.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+    for name in ("words.json", "sayings.json")
+)
 
 KNOBS = {
     1: Knobs(size=1, distractors=1, traps=0, noise=0),
@@ -52,6 +56,7 @@ APPS = Domain(
     templates=TEMPLATES,
     knobs=KNOBS,
     words=WORDS,
+    sayings=SAYINGS,
     document=NOTE,
     guess=probes.guess,
     look=probes.look,

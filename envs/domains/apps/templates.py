@@ -1,6 +1,6 @@
-"""Six families of office work. Each function drafts one world: state, workflow, checks, wording.
+"""Six families of office work. Each function drafts one world: state, workflow, checks, sayings.
 
-Every sentence has at least three wordings; the last third never occurs in the train split.
+What is said stands here by its id only; the sentences are those of ``sayings.json``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,8 @@ from headway.envs.domains.apps.tools import HOURS
 from headway.envs.world import Action, Draft
 from headway.verifiers import Allow, Check
 
-NO_WORDS = ("", "", "")
-VOID_DO = (
-    " Leave out the one that the mail '{void}' names.",
-    " Skip what is cancelled by a mail with the subject '{void}'.",
-    " Disregard whichever has been declared invalid in the mail '{void}'.",
-)
-VOID_WANT = (
-    " A mail with the subject '{void}' names one that does not count.",
-    " The one that is cancelled in the mail '{void}' is not among them.",
-    " One of them is missing, since the mail '{void}' has declared it invalid.",
-)
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August")
+CODES = ("P1", "P2", "P3")
 
 
 def people(draft: Draft, count: int) -> list[str]:
@@ -88,6 +78,11 @@ def payment(payee: str, amount: str, memo: str) -> dict[str, Any]:
     return {"payee": payee, "amount": amount, "memo": memo, "status": "sent"}
 
 
+def number(draft: Draft) -> str:
+    """A number of four digits that occurs nowhere else in the world."""
+    return draft.unique(lambda: str(draft.rng.randint(1000, 9999)))
+
+
 def slug(name: str) -> str:
     """A name as a part of an id."""
     return name.lower().replace(" ", "_")
@@ -115,6 +110,23 @@ def noted(id: str, title: str, number: str) -> Check:
     return row(id, "notes", title={"text": title}, text={"number": number})
 
 
+def find(draft: Draft, id: str) -> Action:
+    """Looks up the contact with that id by its name."""
+    name = draft.tables["contacts"][id]["name"]
+    return Action("contacts_find", {"name": name}, finds=(f"contacts/{id}",))
+
+
+def send(to: str, subject: str, body: str, *sources: str) -> Action:
+    """Mails a body that is worked out from ``sources``; any subject will do."""
+    args = {"to": to, "subject": subject, "body": body}
+    return Action("mail_send", args, {"subject": (), "body": sources})
+
+
+def jot(title: str, text: str, *sources: str) -> Action:
+    """Writes a note whose text is worked out from ``sources``."""
+    return Action("note_write", {"title": title, "text": text}, {"text": sources})
+
+
 def bills(draft: Draft) -> None:
     """Pay the month's invoices, label them, note the total.
 
@@ -126,16 +138,7 @@ def bills(draft: Draft) -> None:
     label = rng.choice(words["label"])
     vendors = rng.sample(words["vendor"], knobs.size)
     paid_before = vendors[-1] if knobs.traps >= 1 else None
-    invoices = {}
-    for vendor in rng.shuffled(vendors):
-        amount = money(draft)
-        body = f"{vendor}: amount due {amount}. Thank you."
-        invoices[vendor] = (mail(draft, vendor, f"Invoice for {month}", body), amount)
-    for _ in range(knobs.distractors):
-        vendor = rng.choice(vendors)
-        mail(draft, vendor, f"Invoice for {other}", f"{vendor}: amount due {money(draft)}. Thanks.")
-        statement = mail(draft, vendor, f"Statement, {month}", f"Your balance is {money(draft)}.")
-        draft.distract(f"mail/{statement}")
+    invoices = _invoices(draft, vendors, month, other)
     draft.facts |= {"month": month, "vendors": ", ".join(vendors), "label": label}
     title = draft.facts["title"] = f"{month} bills"
     total, paid, labels = 0, [], []
@@ -190,87 +193,36 @@ def bills(draft: Draft) -> None:
     if knobs.traps >= 2:
         _refund(draft, vendors[0])
     sum_text = f"{total / 100:.2f}"
-    draft.secret("total", sum_text, *_only_mail(draft, paid, invoices, vendors), bits=14)
+    sources = [f"mail/{invoices[vendor][0]}" for vendor in vendors if vendor != paid_before]
+    # A single payment is its own total, so that may stand where the amount stands.
+    draft.secret("total", sum_text, *(sources if len(paid) == 1 else ()), bits=14)
     draft.step(
         "note",
-        [
-            Action(
-                "note_write",
-                {"title": title, "text": sum_text},
-                {"text": tuple(f"mail/{invoices[v][0]}" for v in vendors if v != paid_before)},
-            )
-        ],
+        [jot(title, sum_text, *sources)],
         noted("note", title, sum_text),
         after=paid,
         makes=True,
     )
-    draft.vague = (
-        "My {month} bills need paying.",
-        "Please see to the {month} invoices.",
-        "The invoices of {month} are waiting.",
-    )
-    draft.say(
-        "pay",
-        do=(
-            "Pay the {month} invoices of these suppliers that are not paid yet: {vendors}.",
-            "Settle every {month} invoice from {vendors} for which no payment exists so far.",
-            "From {vendors} there are {month} invoices in my mail; transfer what is still open.",
-        ),
-        want=(
-            "All {month} invoices of {vendors} should be paid once; some may be paid already.",
-            "I want each {month} invoice from {vendors} to have exactly one payment in the end.",
-            "Nothing billed for {month} by {vendors} may stay open, and nothing is paid a second "
-            "time.",
-        ),
-        announces=paid,
-        ask=("invoices", "pay", "suppliers", "bills"),
-    )
-    draft.say(
-        "label",
-        do=(
-            "Label each of these {month} invoice mails '{label}', also those paid before.",
-            "Once it is paid, put the label '{label}' on each of those {month} invoice mails; the "
-            "ones that were paid earlier get it too.",
-            "Mark every one of the said {month} invoices with '{label}', whenever it was paid.",
-        ),
-        want=(
-            "Every one of these {month} invoice mails carries the label '{label}', also if it had "
-            "been paid before.",
-            "The {month} invoice mails, old payments included, are all labelled '{label}'.",
-            "In my mailbox '{label}' is then the label of each such {month} invoice, no matter who "
-            "paid it when.",
-        ),
-        announces=labels,
-        ask=("label", "mark"),
-        rule=True,
-    )
-    draft.say(
-        "note",
-        do=(
-            "Write a note titled '{title}' that holds only the sum you paid now.",
-            "Then save the total of the payments you made yourself, and nothing else, in a note "
-            "'{title}'.",
-            "Finish with a note under the title '{title}': the amount paid by you today, that "
-            "number alone.",
-        ),
-        want=(
-            "A note titled '{title}' holds the sum of the payments you made yourself, as its only "
-            "number.",
-            "There is a note '{title}' with just one number, the total that you have paid.",
-            "What you spent altogether can be read in '{title}', a new note with this one figure.",
-        ),
-        announces=["note"],
-        ask=("note", "total", "sum"),
-    )
+    draft.say("pay", announces=paid)
+    draft.say("label", announces=labels)
+    draft.say("note", announces=["note"])
 
 
-def _only_mail(
-    draft: Draft, paid: Sequence[str], invoices: dict[str, tuple[str, str]], vendors: Sequence[str]
-) -> tuple[str, ...]:
-    """With a single payment the total is that invoice's amount and stands where that stands."""
-    if len(paid) > 1:
-        return ()
-    return (f"mail/{invoices[vendors[0]][0]}",)
+def _invoices(
+    draft: Draft, vendors: Sequence[str], month: str, other: str
+) -> dict[str, tuple[str, str]]:
+    """Mails the invoices of ``month``, and near misses; returns mail id and amount by vendor."""
+    rng, invoices = draft.rng, {}
+    for vendor in rng.shuffled(vendors):
+        amount = money(draft)
+        body = f"{vendor}: amount due {amount}. Thank you."
+        invoices[vendor] = (mail(draft, vendor, f"Invoice for {month}", body), amount)
+    for _ in range(draft.knobs.distractors):
+        vendor = rng.choice(vendors)
+        mail(draft, vendor, f"Invoice for {other}", f"{vendor}: amount due {money(draft)}. Thanks.")
+        statement = mail(draft, vendor, f"Statement, {month}", f"Your balance is {money(draft)}.")
+        draft.distract(f"mail/{statement}")
+    return invoices
 
 
 def _refund(draft: Draft, vendor: str) -> None:
@@ -286,21 +238,7 @@ def _refund(draft: Draft, vendor: str) -> None:
         row("refund", "payments", id, status="refunded"),
         writes=[Allow("payments", keys=(id,), fields=("status",))],
     )
-    draft.say(
-        "refund",
-        do=(
-            "Get the payment to {double} with the memo '{again}' refunded; it was a mistake.",
-            "To {double} a bill was paid twice: have the payment with the memo '{again}' undone.",
-            "Claim back what went to {double} under the memo '{again}', a double payment.",
-        ),
-        want=(
-            "The payment '{again}' to {double} was made by mistake and should be refunded.",
-            "One payment to {double} was a double one; that with the memo '{again}' is refunded.",
-            "By mistake {double} got money twice, and the part called '{again}' has come back.",
-        ),
-        announces=["refund"],
-        ask=("refund", "double", "mistake"),
-    )
+    draft.say("refund", announces=["refund"])
 
 
 def move(draft: Draft) -> None:
@@ -351,13 +289,7 @@ def move(draft: Draft) -> None:
         told.append(
             draft.step(
                 f"tell.{id}",
-                [
-                    Action(
-                        "mail_send",
-                        {"to": address, "subject": f"{topic} review", "body": f"Now {new} {start}"},
-                        {"subject": (), "body": ("new", *days)},
-                    )
-                ],
+                [send(address, f"{topic} review", f"Now {new} {start}", "new", *days)],
                 mailed(f"tell.{id}", address, {"typed": [new, start]}),
                 after=[f"move.{id}"],
                 makes=True,
@@ -383,71 +315,9 @@ def move(draft: Draft) -> None:
                 f"cancel.{last}": [Action("cal_move", late)],
             },
         )
-    draft.vague = (
-        "I am away on {old}, so please sort out my meetings.",
-        "My meetings of {old} cannot take place.",
-        "On {old} I have to be elsewhere; deal with the appointments.",
-    )
-    draft.say(
-        "move",
-        do=(
-            "Move all my meetings of {old} to {new}, because of {reason}.",
-            "Clear {old} ({reason}): every meeting of that day goes to {new}.",
-            "Owing to {reason}, transfer whatever meetings I have on {old} to {new}.",
-        ),
-        want=(
-            "Because of {reason} none of my meetings is on {old} any more; they are on {new}.",
-            "All meetings that I have on {old} should take place on {new}; the reason is {reason}.",
-            "With {reason} coming up, {new} takes over the meetings that stand on {old}.",
-        ),
-        announces=[*moved[:fit]],
-        ask=("meetings", "day", "move"),
-    )
-    draft.say(
-        "rule",
-        do=(
-            "Keep their order of start time and give each the earliest hour that is free on the "
-            "new day; an hour holds one meeting, full hours from 08:00 to 17:00, and what no "
-            "longer fits is cancelled.",
-            "Take them by start time: each gets the first free full hour of the new day (08:00 "
-            "to 17:00, one meeting an hour). Cancel those that find no hour.",
-            "Going through them in the order in which they start, fill the free full hours "
-            "between 08:00 and 17:00 from the morning on, one each, and call off the rest.",
-        ),
-        want=(
-            "On the new day they keep their order of start time, each in the earliest hour that "
-            "is free (full hours, 08:00 to 17:00, one meeting an hour); what does not fit is "
-            "cancelled.",
-            "In the order of their start times they fill the free full hours of the new day, "
-            "first hour first, from 08:00 to 17:00, one to an hour; the rest is cancelled.",
-            "The sooner a meeting started, the sooner it starts on the new day: free full hours "
-            "between 08:00 and 17:00 are used up one by one, and leftovers are called off.",
-        ),
-        announces=moved,
-        ask=("rule", "hours", "order", "cancel"),
-        rule=True,
-    )
-    draft.say(
-        "tell",
-        do=(
-            "Mail the attendee of each moved meeting the new date and start hour, one mail each, "
-            "with no other date or time in the body.",
-            "Tell the attendee of every meeting you moved by one mail with the new date and hour; "
-            "the body has no other dates or times.",
-            "Whoever attends a meeting that was moved gets a single mail stating its new date and "
-            "starting time and no further date or time.",
-        ),
-        want=(
-            "The attendee of each moved meeting has got one mail whose body has the new date and "
-            "hour and no other date or time.",
-            "One mail has gone to the attendee of each meeting that was moved; the only date and "
-            "time in its body are the new ones.",
-            "For each meeting moved, its attendee learned the new date and starting time, and no "
-            "other, from exactly one mail.",
-        ),
-        announces=told,
-        ask=("attendee", "mail", "tell"),
-    )
+    draft.say("move", announces=moved[:fit])
+    draft.say("rule", announces=moved)
+    draft.say("tell", announces=told)
 
 
 def split(draft: Draft) -> None:
@@ -489,37 +359,14 @@ def split(draft: Draft) -> None:
         seen.append(f"mail/{correction}")
     read = draft.step("read", actions, evidence("read", *seen))
     share = sum(cost for _, _, cost in costs) // heads
-    balances, found = [], []
+    balances = []
     for id, name in zip(ids, names, strict=True):
-        owed = str(share - sum(cost for who, _, cost in costs if who == name))
-        address = contacts[id]["email"]
-        found.append(
-            draft.step(
-                f"find.{id}",
-                [Action("contacts_find", {"name": name}, finds=(f"contacts/{id}",))],
-                evidence(f"find.{id}", f"contacts/{id}"),
-                after=[read],
-            )
-        )
-        balances.append(
-            draft.step(
-                f"mail.{id}",
-                [
-                    Action(
-                        "mail_send",
-                        {"to": address, "subject": title, "body": f"Your balance: {owed}"},
-                        {"subject": (), "body": tuple(seen)},
-                    )
-                ],
-                mailed(f"mail.{id}", address, {"number": owed}),
-                after=[found[-1]],
-                makes=True,
-            )
-        )
+        owed = share - sum(cost for who, _, cost in costs if who == name)
+        balances.append(_settle(draft, id, str(owed), title, seen))
     draft.secret("share", str(share), bits=8)
     draft.step(
         "note",
-        [Action("note_write", {"title": share_title, "text": str(share)}, {"text": tuple(seen)})],
+        [jot(share_title, str(share), *seen)],
         noted("note", share_title, str(share)),
         after=[read],
         makes=True,
@@ -532,90 +379,28 @@ def split(draft: Draft) -> None:
         stale = sum(cost for _, _, cost in listed) // heads
         wrong_note = Action("note_write", {"title": share_title, "text": str(stale)})
         draft.naive("uncorrected amount", {"note": [wrong_note]})
-    draft.vague = (
-        "The costs of the {city} trip have to be shared.",
-        "Please sort out who owes what for {city}.",
-        "We still have to settle up after {city}.",
-    )
-    draft.say(
-        "source",
-        do=(
-            "Read the note '{title}'; it lists who paid what.",
-            "Take our costs from my note '{title}'.",
-            "Go by what everybody spent according to the note called '{title}'.",
-        ),
-        want=(
-            "The note '{title}' lists what we spent and who was there.",
-            "What each of us paid stands in my note '{title}'.",
-            "All spending counts that is written down in the note called '{title}'.",
-        ),
-        announces=[read],
-        ask=("list", "costs", "spent"),
-    )
+    draft.say("source", announces=[read])
     if knobs.traps >= 2:
-        draft.say(
-            "correction",
-            do=(
-                "Look for a mail with the subject '{city} correction'; its amount is the right "
-                "one.",
-                "Where the mail '{city} correction' names another amount than the note, use the "
-                "mail's.",
-                "An amount was noted wrongly: the mail headed '{city} correction' has what was "
-                "really paid.",
-            ),
-            want=(
-                "Where the mail '{city} correction' differs from the note, the mail is right.",
-                "One amount in the note is wrong; a mail with the subject '{city} correction' "
-                "has the right one.",
-                "For the amount that somebody put right in the mail '{city} correction', that "
-                "figure holds.",
-            ),
-            announces=[read],
-            ask=("correction", "wrong", "right"),
-        )
-    draft.say(
-        "balance",
-        do=(
-            "Share all of it equally among everybody named there, me included, and mail each "
-            "other person one mail whose body has their balance as its only number: the equal "
-            "share minus what they paid, negative if they get money back.",
-            "Divide the whole sum equally, counting me, and send each of the others one mail; "
-            "the only number in its body is the balance, that is share minus own payments (below "
-            "zero if money comes back).",
-            "Everybody, myself too, bears the same part. Write to each of the others once, the "
-            "body holding a single number: that part less what the person has paid, with a minus "
-            "sign when they are owed.",
-        ),
-        want=(
-            "All costs are shared equally among everybody named there, me included. Each other "
-            "person has got one mail whose body has the balance as its only number: share minus "
-            "what they paid, negative if they get money back.",
-            "Everyone named, and I, carries an equal share. One mail to each of the others has "
-            "their balance (share minus payments, negative if money comes back) as the only "
-            "number of its body.",
-            "The burden is the same for each person, myself too, and by a single mail every other "
-            "one knows the difference between that and what they laid out, a lone number in the "
-            "body with a minus sign if they are owed.",
-        ),
-        announces=balances,
-        ask=("balance", "mail", "owes"),
-        rule=True,
+        draft.say("correction", announces=[read])
+    draft.say("balance", announces=balances)
+    draft.say("note", announces=["note"])
+
+
+def _settle(draft: Draft, id: str, owed: str, subject: str, sources: Sequence[str]) -> str:
+    """Mails a contact the balance ``owed``; returns the step that does it."""
+    found = draft.step(
+        f"find.{id}",
+        [find(draft, id)],
+        evidence(f"find.{id}", f"contacts/{id}"),
+        after=["read"],
     )
-    draft.say(
-        "note",
-        do=(
-            "Put the equal share alone into the note '{share_title}'.",
-            "Save the share, just that number, as a note titled '{share_title}'.",
-            "Record in a note '{share_title}' the part that each one bears and no other number.",
-        ),
-        want=(
-            "A note '{share_title}' holds the equal share as its only number.",
-            "The share, and no other number, stands in a note titled '{share_title}'.",
-            "What each one bears can be looked up in a note '{share_title}' that says this number "
-            "alone.",
-        ),
-        announces=["note"],
-        ask=("note", "share"),
+    address = draft.tables["contacts"][id]["email"]
+    return draft.step(
+        f"mail.{id}",
+        [send(address, subject, f"Your balance: {owed}", *sources)],
+        mailed(f"mail.{id}", address, {"number": owed}),
+        after=[found],
+        makes=True,
     )
 
 
@@ -624,45 +409,23 @@ def triage(draft: Draft) -> None:
 
     Traps: follow-up mails that change a priority.
     """
-    rng, words, knobs = draft.rng, draft.words, draft.knobs
+    rng, words = draft.rng, draft.words
     clutter(draft)
     topic, *others = rng.sample(words["topic"], 4)
     labels = rng.sample(words["grade"], 3)
-    codes = ("P1", "P2", "P3")
-    label_of = dict(zip(codes, labels, strict=True))
+    label_of = dict(zip(CODES, labels, strict=True))
     title = f"{topic} count"
-    draft.facts |= {"topic": topic, "title": title, **{c.lower(): label_of[c] for c in codes}}
-    senders = [c["name"] for c in draft.tables["contacts"].values()]
-    number = {}
-    tickets: dict[str, str] = {}
-    for i in range(knobs.size + 1):
-        code = "P1" if i == 0 else rng.choice(codes)
-        no = draft.unique(lambda: str(rng.randint(1000, 9999)))
-        body = f"Priority {code}. Please look into this."
-        id = mail(draft, rng.choice(senders), f"{topic} ticket {no}", body)
-        tickets[id], number[id] = code, no
-    for _ in range(2 * knobs.distractors):
-        subject = (
-            f"{rng.choice(others)} ticket {draft.unique(lambda: str(rng.randint(1000, 9999)))}"
-        )
-        mail(draft, rng.choice(senders), subject, f"Priority {rng.choice(codes)}. See above.")
-    changed = {}
-    for id in list(tickets)[: knobs.traps]:
-        code = rng.choice([c for c in codes if c != tickets[id]])
-        body = f"Correction: this one is priority {code}."
-        changed[id] = (
-            mail(draft, rng.choice(senders), f"Re: {topic} ticket {number[id]}", body),
-            code,
-        )
-        draft.distract(f"mail/{changed[id][0]}")
+    draft.facts |= {"topic": topic, "title": title, **{c.lower(): label_of[c] for c in CODES}}
+    tickets, latest = _tickets(draft, topic, others)
     search = Action(
         "mail_search", {"query": f"{topic} ticket"}, finds=tuple(f"mail/{t}" for t in tickets)
     )
     marked = []
     for n, (id, code) in enumerate(tickets.items()):
-        follow, now = changed.get(id, (None, code))
-        records = [f"mail/{id}"] + ([f"mail/{follow}"] if follow else [])
-        draft.referent(f"ticket {number[id]}", "mail", subject=f"{topic} ticket {number[id]}")
+        last, now = latest[id]
+        records = [f"mail/{id}"] + [f"mail/{last}"] * (last != id)
+        subject = draft.tables["mail"][id]["subject"]
+        draft.referent(subject.removeprefix(f"{topic} "), "mail", subject=subject)
         reads = [Action("mail_read", {"id": record.removeprefix("mail/")}) for record in records]
         read = draft.step(
             f"read.{id}",
@@ -677,7 +440,7 @@ def triage(draft: Draft) -> None:
                     Action(
                         "mail_label",
                         {"id": id, "label": label_of[now]},
-                        {"label": (*records, *(c.lower() for c in codes))},
+                        {"label": (*records, *(c.lower() for c in CODES))},
                     )
                 ],
                 row(f"label.{id}", "mail", id, labels={"bag": [label_of[now]]}),
@@ -685,89 +448,51 @@ def triage(draft: Draft) -> None:
                 writes=[Allow("mail", keys=(id,), fields=("labels",))],
             )
         )
-        if follow:
+        if last != id:
             old = Action("mail_label", {"id": id, "label": label_of[code]})
             draft.naive("follow-up ignored", {f"label.{id}": [old]})
-    final = [changed[id][1] if id in changed else code for id, code in tickets.items()]
-    count = str(final.count("P1"))
+    count = str(sum(code == "P1" for _, code in latest.values()))
     draft.step(
         "count",
-        [
-            Action(
-                "note_write",
-                {"title": title, "text": count},
-                {
-                    "text": tuple(
-                        f"mail/{changed[id][0] if id in changed else id}" for id in tickets
-                    )
-                },
-            )
-        ],
+        [jot(title, count, *(f"mail/{last}" for last, _ in latest.values()))],
         noted("count", title, count),
         after=marked,
         makes=True,
     )
-    draft.vague = (
-        "My {topic} tickets are a mess.",
-        "Somebody has to go through the {topic} tickets.",
-        "The {topic} tickets need sorting.",
-    )
-    draft.say(
-        "label",
-        do=(
-            "Label each mail that is a {topic} ticket by its priority, one label a mail.",
-            "Go through the {topic} ticket mails and give each the one label that its priority "
-            "asks for.",
-            "Sort the mails titled {topic} ticket: every one receives a single label that depends "
-            "on its priority.",
-        ),
-        want=(
-            "Each mail that is a {topic} ticket carries one label, the one for its priority.",
-            "All my {topic} ticket mails are labelled by priority, with one label each.",
-            "On every mail titled {topic} ticket there is a single label that tells its priority.",
-        ),
-        announces=marked,
-        ask=("tickets", "mails", "go"),
-    )
-    draft.say(
-        "rule",
-        do=(
-            "P1 is '{p1}', P2 is '{p2}', P3 is '{p3}'; where a reply with the same ticket number "
-            "corrects a priority, that one counts, and only the first mail is labelled.",
-            "Use '{p1}' for P1, '{p2}' for P2 and '{p3}' for P3. A later mail about the same "
-            "number may change the priority; label the ticket itself, not the later mail.",
-            "The labels are '{p1}' (P1), '{p2}' (P2) and '{p3}' (P3). If some answer to a ticket "
-            "gives a new priority then go by it, yet leave the answer without a label.",
-        ),
-        want=(
-            "The label is '{p1}' for P1, '{p2}' for P2 and '{p3}' for P3; a reply with the same "
-            "number may correct the priority and stays unlabelled itself.",
-            "P1 means '{p1}', P2 '{p2}', P3 '{p3}'. Where a later mail with that number corrects "
-            "the priority, the correction holds; the later mail gets no label.",
-            "They read '{p1}' at P1, '{p2}' at P2 and '{p3}' at P3, going by the newest word on "
-            "that ticket number, while answers to tickets have none.",
-        ),
-        announces=marked,
-        ask=("label", "priority", "rule"),
-        rule=True,
-    )
-    draft.say(
-        "count",
-        do=(
-            "Then write how many are P1, as the only number, into a note titled '{title}'.",
-            "Save the number of P1 tickets, and nothing else, in a note '{title}'.",
-            "Afterwards put down in a note '{title}' how often P1 occurs among them, just the "
-            "figure.",
-        ),
-        want=(
-            "A note '{title}' says how many of them are P1, as its only number.",
-            "The number of P1 tickets stands alone in a note titled '{title}'.",
-            "How often P1 occurs among them can be seen in a note '{title}' that has this figure "
-            "only.",
-        ),
-        announces=["count"],
-        ask=("note", "count", "many"),
-    )
+    draft.say("label", announces=marked)
+    draft.say("rule", announces=marked)
+    draft.say("count", announces=["count"])
+
+
+def _tickets(
+    draft: Draft, topic: str, others: Sequence[str]
+) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
+    """Mails the tickets, near misses and follow-ups.
+
+    Returns:
+        Per ticket the priority that it states itself; and the mail that has the last word on it
+        with the priority stated there.
+    """
+    rng, knobs = draft.rng, draft.knobs
+    senders = [contact["name"] for contact in draft.tables["contacts"].values()]
+    tickets: dict[str, str] = {}
+    for n in range(knobs.size + 1):
+        code = "P1" if n == 0 else rng.choice(CODES)
+        subject = f"{topic} ticket {number(draft)}"
+        body = f"Priority {code}. Please look into this."
+        tickets[mail(draft, rng.choice(senders), subject, body)] = code
+    for _ in range(2 * knobs.distractors):
+        subject = f"{rng.choice(others)} ticket {number(draft)}"
+        mail(draft, rng.choice(senders), subject, f"Priority {rng.choice(CODES)}. See above.")
+    latest = {id: (id, code) for id, code in tickets.items()}
+    for id in list(tickets)[: knobs.traps]:
+        code = rng.choice([c for c in CODES if c != tickets[id]])
+        subject = f"Re: {draft.tables['mail'][id]['subject']}"
+        body = f"Correction: this one is priority {code}."
+        follow = mail(draft, rng.choice(senders), subject, body)
+        latest[id] = (follow, code)
+        draft.distract(f"mail/{follow}")
+    return tickets, latest
 
 
 def receipts(draft: Draft) -> None:
@@ -780,9 +505,7 @@ def receipts(draft: Draft) -> None:
     project, *others = rng.sample(words["project"], 3)
     path = f"reports/{project.lower()}.csv"
     draft.facts |= {"project": project, "path": path}
-    kept: list[tuple[str, str, str, str]] = []
-    for _ in range(knobs.size + 1):
-        kept.append(_receipt(draft, project))
+    kept = [_receipt(draft, project) for _ in range(knobs.size + 1)]
     for _ in range(knobs.distractors):
         _receipt(draft, rng.choice(others))
     source = [record for record, *_ in kept]
@@ -838,9 +561,7 @@ def receipts(draft: Draft) -> None:
     draft.step(
         "report",
         [report(rows)],
-        Check(
-            "report", "rows", {"table": "files", "key": path, "where": {"text": {"csv": gold}}}, 2.0
-        ),
+        row("report", "files", path, weight=2.0, text={"csv": gold}),
         after=reads,
         makes=True,
     )
@@ -848,64 +569,10 @@ def receipts(draft: Draft) -> None:
         draft.naive(trap, {"report": [report([*rows, line])]})
     total = sum(round(float(amount) * 100) for _, _, amount in rows)
     draft.answer(f"{total / 100:.2f}", source, bits=12)
-    draft.vague = (
-        "The expenses of {project} have to be reported.",
-        "I need the costs of {project} put together.",
-        "Someone asked for what {project} has spent.",
-    )
-    draft.say(
-        "report",
-        do=(
-            "Collect the receipts of project {project} from the folder receipts in the file "
-            "{path}, as CSV with the columns date, item and amount, a line a receipt.",
-            "Go through the files in receipts and write those of project {project} into {path}: "
-            "CSV, first line date,item,amount, then one line for each receipt.",
-            "Make a CSV file {path} that has the columns date, item, amount and a line for each "
-            "of the receipts that the folder receipts has on project {project}.",
-        ),
-        want=(
-            "The file {path} lists all receipts of project {project} from the folder receipts, as "
-            "CSV with the columns date, item and amount.",
-            "There is a CSV file {path} (columns date, item, amount) with one line for each "
-            "receipt of project {project} in the folder receipts.",
-            "Whatever the folder receipts has on project {project} is found in {path}, a CSV file "
-            "with date, item and amount in this order.",
-        ),
-        announces=["report"],
-        ask=("receipts", "file", "report"),
-    )
-    void_do, void_want = (VOID_DO, VOID_WANT) if knobs.traps >= 2 else (NO_WORDS, NO_WORDS)
-    draft.say(
-        "rule",
-        do=(
-            "A receipt that was filed twice, under the same number, counts once." + void_do[0],
-            "Take care to count receipts with the same number only once." + void_do[1],
-            "Files that repeat a receipt number are copies, so use one of them." + void_do[2],
-        ),
-        want=(
-            "A receipt filed twice under the same number counts once." + void_want[0],
-            "Of receipts with the same number only one counts." + void_want[1],
-            "No receipt number is there more than once, as copies were filed." + void_want[2],
-        ),
-        announces=["report", "answer"],
-        ask=("twice", "rule", "number"),
-        rule=True,
-    )
-    draft.say(
-        "answer",
-        do=(
-            "Submit the sum of all amounts in the report as your answer.",
-            "As the answer hand in what the amounts in that file add up to.",
-            "When you submit, give as answer the total over every line of it.",
-        ),
-        want=(
-            "Your answer on submitting is the sum of the amounts in it.",
-            "The answer that you submit is what its amounts add up to.",
-            "What is handed in as answer equals the total over every line of that file.",
-        ),
-        announces=["answer"],
-        ask=("answer", "sum", "total"),
-    )
+    draft.say("report", announces=["report"])
+    wording = "rule_void" if knobs.traps >= 2 else "rule"
+    draft.say("rule", wording=wording, announces=["report", "answer"])
+    draft.say("answer", announces=["answer"])
 
 
 def _files(draft: Draft) -> int:
@@ -914,7 +581,7 @@ def _files(draft: Draft) -> int:
 
 def _receipt(draft: Draft, project: str) -> tuple[str, str, str, str]:
     """Files a receipt and returns its record, date, item and amount."""
-    no = draft.unique(lambda: str(draft.rng.randint(1000, 9999)))
+    no = number(draft)
     date, item, amount = day(draft, 3), draft.rng.choice(draft.words["item"]), money(draft)
     text = f"Receipt {no}\nProject: {project}\nDate: {date}\nItem: {item}\nAmount: {amount}"
     return draft.put("files", f"receipts/r{_files(draft)}.txt", text=text), date, item, amount
@@ -943,7 +610,7 @@ def invite(draft: Draft) -> None:
     addresses, found, records = [], [], [f"day/{date}"]
     for n, (id, name) in enumerate(zip(ids, names, strict=True)):
         address = contacts[id]["email"]
-        actions = [Action("contacts_find", {"name": name}, finds=(f"contacts/{id}",))]
+        actions = [find(draft, id)]
         seen = [f"contacts/{id}"]
         if n < knobs.traps:
             address = address.replace("@corp", "@lab")
@@ -976,13 +643,7 @@ def invite(draft: Draft) -> None:
     told = [
         draft.step(
             f"tell.{id}",
-            [
-                Action(
-                    "mail_send",
-                    {"to": address, "subject": title, "body": f"{date} {start}"},
-                    {"subject": (), "body": ("date", "which", f"day/{date}")},
-                )
-            ],
+            [send(address, title, f"{date} {start}", "date", "which", f"day/{date}")],
             mailed(f"tell.{id}", address, {"typed": [date, start]}),
             after=[made],
             makes=True,
@@ -995,70 +656,9 @@ def invite(draft: Draft) -> None:
     if knobs.traps >= 1:
         stale = [contacts[id]["email"] for id in ids]
         draft.naive("stale address", {"create": [create(stale, start)]})
-    draft.vague = (
-        "We need a meeting about the {title}.",
-        "The {title} has to be put into the calendar.",
-        "Please arrange the {title}.",
-    )
-    draft.say(
-        "create",
-        do=(
-            "Create a meeting titled '{title}' on {date} with {names}, in the {which} hour that "
-            "is free in my calendar that day (full hours, 08:00 to 17:00).",
-            "Put '{title}' on {date} into my calendar, at the {which} free full hour between "
-            "08:00 and 17:00, and invite {names}.",
-            "For {date} enter '{title}' with {names} as guests, using my {which} unoccupied full "
-            "hour from 08:00 to 17:00.",
-        ),
-        want=(
-            "There is a meeting '{title}' on {date} with {names}, in the {which} hour that is "
-            "free in my calendar that day (full hours, 08:00 to 17:00).",
-            "My calendar has '{title}' on {date}, at the {which} free full hour between 08:00 "
-            "and 17:00, with {names} invited.",
-            "{names} and I meet on {date} for '{title}', which takes up my {which} unoccupied "
-            "full hour from 08:00 to 17:00.",
-        ),
-        announces=[made],
-        ask=("meeting", "when", "who"),
-    )
-    draft.say(
-        "address",
-        do=(
-            "Use everybody's current address; a mail may have replaced the one in my contacts.",
-            "Take the addresses from my contacts, unless somebody wrote that it has changed.",
-            "Addresses come from the contacts; check the mails, for some of them have moved on.",
-        ),
-        want=(
-            "Everybody is reached at the current address; a mail may have replaced the one in my "
-            "contacts.",
-            "The addresses are those in my contacts, or the newer one that somebody has mailed.",
-            "Where someone has written in with a different address it has taken the place of that "
-            "in the contacts.",
-        ),
-        announces=[made, *told],
-        ask=("address", "contacts"),
-        rule=True,
-    )
-    draft.say(
-        "tell",
-        do=(
-            "Mail each of them the date and start hour, one mail each, with no other date or time "
-            "in the body.",
-            "Send every one of them one mail with its date and hour; the body has no other dates "
-            "or times.",
-            "Let each guest know by a single mail when it starts, naming that date and time and "
-            "no further ones.",
-        ),
-        want=(
-            "Each of them has got one mail with the date and start hour and no other date or time "
-            "in the body.",
-            "One mail to every one of them has its date and hour, the only ones in the body.",
-            "Each guest knows from a single mail when it starts, the body naming that date and "
-            "time and no further ones.",
-        ),
-        announces=told,
-        ask=("mail", "tell"),
-    )
+    draft.say("create", announces=[made])
+    draft.say("address", announces=[made, *told])
+    draft.say("tell", announces=told)
 
 
 TEMPLATES = (

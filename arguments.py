@@ -1,10 +1,13 @@
-"""What the constructors of reward layers accept, and what they say when they do not."""
+"""What constructors and functions accept, and what they say when they do not."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def number(name: str, value: float, allowed: str) -> float:
@@ -37,15 +40,22 @@ def whole(name: str, value: int | None, least: int) -> int:
     raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
 
 
-def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
-    """``value`` if it is allowed.
+def one_of(name: str, value: Any, allowed: Iterable[T]) -> T:
+    """``value`` if it is allowed, integers of other kinds as ``int``.
 
     Raises:
         ValueError: It is not; the message names the nearest that is.
     """
     names = list(allowed)
-    if isinstance(value, str) and value in names:
-        return value
-    near = difflib.get_close_matches(str(value), names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{name} must be one of {names}, got {value!r}{hint}")
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    plain = int(value) if whole else value
+    for item in names:
+        if type(plain) is type(item) and plain == item:
+            return item
+    raise ValueError(f"{name} must be one of {names}, got {value!r}{nearest(value, names)}")
+
+
+def nearest(value: object, names: Iterable[object]) -> str:
+    """``; did you mean 'x'?``, or nothing where no name is near."""
+    near = difflib.get_close_matches(str(value), [str(name) for name in names], n=1)
+    return f"; did you mean {near[0]!r}?" if near and isinstance(value, str) else ""
