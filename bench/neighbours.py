@@ -151,7 +151,8 @@ NEIGHBOURS: Mapping[str, Neighbour] = MappingProxyType(
 )
 """What ``against`` may name.
 
-Of the other packages that users compare with, ``gem-llm`` does not import without its whole training
-stack, ``openenv`` and newer ``verifiers`` run behind servers of their own, ``tau2`` on the package index
-is something else, and ``swe-rex`` and ``inspect_ai`` measure sandboxes, of which there is none yet.
+Of the other packages that users compare with, ``gem-llm`` does not import without its whole
+training stack, ``openenv`` and newer ``verifiers`` run behind servers of their own, ``tau2`` on the
+package index is something else, and ``swe-rex`` and ``inspect_ai`` measure sandboxes, of which
+there is none yet.
 """
