@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from statistics import fmean
 from typing import Any, Literal
 
@@ -31,6 +31,9 @@ Told = Callable[[int, int], None]
 
 Z95 = 1.959963984540054
 """Standard deviations either side that hold 95 % of a normal distribution."""
+
+GRACE_S = 5.0
+"""Seconds that a worker is given to end by itself."""
 
 UNKNOWN = "unknown"
 """Template of an episode whose machine died before the task was there."""
@@ -363,11 +366,19 @@ def _mapped(
     if jobs == 1:
         yield map(work, seeds)
         return
+    others = active_children()
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_enlist)
     try:
         yield pool.map(work, seeds)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    except BaseException:
+        # A worker ends after the episode it is at, unless the interrupt has hit a lock.
+        workers = [worker for worker in active_children() if worker not in others]
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.join(GRACE_S)
+            worker.kill()
+        raise
+    pool.shutdown()
 
 
 def _enlist() -> None:
