@@ -69,7 +69,6 @@ class TextVec:
         none = [None] * len(self)
         seeds = self._per_lane("seeds", none if seeds is None else seeds)
         options = self._per_lane("options", none if options is None else options)
-        self._dead.clear()
         return [
             self._alive(partial(self.reset_lane, lane, seed=seed, options=option))
             for lane, (seed, option) in enumerate(zip(seeds, options, strict=True))
