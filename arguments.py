@@ -57,5 +57,7 @@ def one_of(name: str, value: Any, allowed: Iterable[T]) -> T:
 
 def nearest(value: object, names: Iterable[object]) -> str:
     """``; did you mean 'x'?``, or nothing where no name is near."""
-    near = difflib.get_close_matches(str(value), [str(name) for name in names], n=1)
-    return f"; did you mean {near[0]!r}?" if near and isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    near = difflib.get_close_matches(value, [n for n in names if isinstance(n, str)], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

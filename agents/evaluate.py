@@ -5,6 +5,7 @@ An episode without a verdict is counted and left out of every mean: it is neithe
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import signal
@@ -14,16 +15,18 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from multiprocessing import active_children, get_context, parent_process
 from statistics import fmean
 from typing import Any, Literal
 
 import gymnasium as gym
 
-from headway.agents.scripted import AGENTS, Agent
+from headway.agents.scripted import AGENTS, Agent, own
 from headway.arguments import one_of
 from headway.envs.box import SandboxDied
 from headway.envs.task import TaskKey
+from headway.envs.tool_env import ToolEnv
 from headway.verifiers import Verdict
 
 Told = Callable[[int, int], None]
@@ -213,9 +216,12 @@ def evaluate(
     task is played by a new agent with seed ``n``. So the result is the same for every ``jobs``.
 
     Args:
-        env: A registered id, or a function that takes ``split`` and ``env_kwargs`` and makes a
-            headway environment with any wrappers around it.
-        agent: A name in ``AGENTS``, or a function that makes an agent from a seed.
+        env: A registered id, with or without ``"module:"`` before it; ``"module:ATTRIBUTE"``
+            for a :class:`Domain` of your own; or a function that takes ``split`` and
+            ``env_kwargs`` and makes a headway environment with any wrappers around it.
+        agent: A name in ``AGENTS``, or a function that makes an agent from a seed, itself or as
+            ``"module:ATTRIBUTE"``. A class is such a function if its constructor takes the seed;
+            for one that takes nothing write ``lambda seed: Mine()``, so that nothing is guessed.
         episodes: How many in all, at least 1 and a multiple of ``samples``.
         samples: Tries at each task, at least 1; more are for pass@k.
         split: ``"train"``, ``"dev"`` or ``"test"``.
@@ -226,7 +232,9 @@ def evaluate(
         **env_kwargs: For the environment.
 
     Raises:
-        ValueError: An argument is outside its range.
+        ValueError: An argument is outside its range, or names what is not there.
+        TypeError: ``env`` makes no headway environment, or ``agent`` no agent from a seed.
+        BrokenExecutor: A process was killed from outside.
     """
     for name, value, least in (
         ("episodes", episodes, 1),
@@ -238,10 +246,15 @@ def evaluate(
             raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
     if episodes % samples:
         raise ValueError(f"episodes must be a multiple of samples={samples}, got {episodes}")
-    if isinstance(agent, str):
-        one_of("agent", agent, AGENTS)
-    make = partial(partial(gym.make, env) if isinstance(env, str) else env, split=split)
-    tries = partial(_tries, partial(make, **env_kwargs), agent, samples)
+    maker(agent)
+    if isinstance(env, gym.Env) or not (isinstance(env, str) or callable(env)):
+        raise TypeError(
+            "env must be an id or a function that makes an environment, so that every task has "
+            f"one of its own, got {env!r}"
+        )
+    make = partial(_make, env, split=split, **env_kwargs)
+    own(make()).close()
+    tries = partial(_tries, make, agent, samples)
     seeds = range(seed0, seed0 + episodes // samples)
     played: list[Episode] = []
     with _mapped(tries, seeds, min(jobs, len(seeds))) as results:
@@ -254,6 +267,44 @@ def evaluate(
         played=tuple(played),
         samples=samples,
     )
+
+
+def maker(agent: str | Callable[[int], Agent]) -> Callable[[int], Agent]:
+    """The function that makes an agent from a seed.
+
+    Args:
+        agent: As in :func:`evaluate`.
+
+    Raises:
+        ValueError: A name stands for nothing.
+        TypeError: It is no function that takes a seed.
+    """
+    new: Any = agent
+    if isinstance(agent, str):
+        module, colon, name = agent.partition(":")
+        if not colon:
+            return AGENTS[one_of("agent", agent, AGENTS)]
+        try:
+            new = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"agent must name what is there as 'module:ATTRIBUTE', got {agent!r}: {error}"
+            ) from error
+    if not callable(new):
+        hint = "; write lambda seed: Mine()" if hasattr(new, "act") else ""
+        raise TypeError(f"agent must be a name or a function seed -> agent, got {new!r}{hint}")
+    try:
+        inspect.signature(new).bind(0)
+    except TypeError:
+        name = getattr(new, "__name__", repr(new))
+        raise TypeError(
+            f"agent must take a seed and nothing else, which {name} does not; "
+            f"write lambda seed: {name}(...)"
+        ) from None
+    except ValueError:  # what is built in may not tell
+        pass
+    made: Callable[[int], Agent] = new
+    return made
 
 
 def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int) -> Episode:
@@ -350,12 +401,32 @@ def _tries(
     seed: int,
 ) -> list[Episode]:
     """All tries at one task, in an environment of their own: no job sees what another did."""
-    new = AGENTS[agent] if isinstance(agent, str) else agent
-    env = make()
+    new, env = maker(agent), make()
     try:
-        return [play(env, new(sample), seed=seed) for sample in range(samples)]
+        return [play(env, _new(new, sample), seed=seed) for sample in range(samples)]
     finally:
         env.close()
+
+
+def _make(env: str | Callable[..., gym.Env[Any, Any]], **settings: Any) -> gym.Env[Any, Any]:
+    """A new environment, of which :func:`own` tells whether it is one of headway."""
+    try:
+        if not isinstance(env, str):
+            return env(**settings)
+        _, _, name = env.partition(":")
+        return ToolEnv(env, **settings) if name.isidentifier() else gym.make(env, **settings)
+    except TypeError as error:
+        raise TypeError(
+            f"env must take the settings {', '.join(settings)} of a headway environment, "
+            f"which {env!r} does not: {error}"
+        ) from error
+
+
+def _new(new: Callable[[int], Agent], seed: int) -> Agent:
+    agent = new(seed)
+    if not (hasattr(agent, "reset") and hasattr(agent, "act")) or isinstance(agent, type):
+        raise TypeError(f"agent must make agents with reset() and act(), made {agent!r}")
+    return agent
 
 
 @contextmanager

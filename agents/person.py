@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from headway.verifiers import Verdict
 
 HELP = """\
 Write a call:  tool name=value ...      mail_search query="team lunch"
+  tool(name=value, ...) will do too, and where a tool takes one value, the value alone.
   Quote what holds spaces or quotes; separate the items of a list by commas. A line that begins
   with { [ or < goes to the environment as it stands: use JSON for texts of several lines.
 :task      the instruction again
@@ -27,6 +29,9 @@ Write a call:  tool name=value ...      mail_search query="team lunch"
 :quit      leave; so do Ctrl-D and Ctrl-C"""
 
 COMMANDS = (":task", ":tools", ":progress", ":help", ":quit")
+
+BARE = ("task", "tools", "help", "quit")
+"""Commands that need no colon where no tool has the name; cheating needs one."""
 
 RAW = ("{", "[", "<")
 """How a line begins that is an action already."""
@@ -78,6 +83,8 @@ class Person:
 
     def _read(self, env: ToolEnv, line: str) -> str | None:
         """The action in a line, or None when there is none; what is wrong with it is printed."""
+        if line in BARE and line not in env.instance.toolbox:
+            line = f":{line}"
         if line.startswith(":"):
             self._command(env, line)
         elif line.startswith(RAW):
@@ -112,19 +119,19 @@ def parse_line(line: str, tools: Mapping[str, Tool]) -> ToolCall:
     """The call that ``tool name=value ...`` means, its values read by the schema of the tool.
 
     Words are split as in a shell; the items of a list are separated by commas; ``null`` is null
-    where the schema has it.
+    where the schema has it. ``tool(name=value, ...)`` means the same, but there commas separate
+    arguments, so a list is quoted. A tool of one parameter takes the value alone, too.
 
     Raises:
         ToolError: It is not such a line, or the tool does not take it.
     """
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise ToolError(f"{str(error).lower()}; put quotes around values that hold one") from None
-    name, *pairs = words or [""]
+    name, *pairs = _words(line) or [""]
     if name not in tools:
         raise ToolError(unknown_tool(name, tools))
-    schemas, args = tools[name].parameters["properties"], {}
+    schemas = tools[name].parameters["properties"]
+    if pairs and len(schemas) == 1 and not any("=" in pair for pair in pairs):
+        pairs = [f"{next(iter(schemas))}={' '.join(pairs)}"]
+    args: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
@@ -134,6 +141,19 @@ def parse_line(line: str, tools: Mapping[str, Tool]) -> ToolCall:
         args[key] = _value(text, schemas.get(key, {"type": "string"}))
     tools[name].bind(args)
     return ToolCall(name, args)
+
+
+def _words(line: str) -> list[str]:
+    """The tool and its arguments."""
+    called = re.fullmatch(r"(\w+)\s*\((.*)\)", line, re.DOTALL)
+    words = shlex.shlex(called[2] if called else line, posix=True)
+    words.whitespace_split, words.commenters = True, ""
+    if called:
+        words.whitespace += ","
+    try:
+        return [called[1], *words] if called else [*words]
+    except ValueError as error:
+        raise ToolError(f"{str(error).lower()}; put quotes around values that hold one") from None
 
 
 def told_of(verdict: Verdict) -> str:

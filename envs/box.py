@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -114,10 +115,8 @@ class Box:
 
     def canonical(self) -> dict[str, Any]:
         """The world's tables and the submission as plain data, for digests and comparisons."""
-        return {
-            name: {key: dict(row) for key, row in self.table(name).items()}
-            for name in (*self._names, "submission")
-        }
+        names = (*self._names, "submission")
+        return copy.deepcopy({name: self._plain(name) for name in names})
 
     # What tools do.
 
@@ -197,16 +196,38 @@ class Box:
 
     def get_state(self) -> dict[str, Any]:
         """Everything that :meth:`set_state` needs, as plain data."""
-        return {
-            "tables": {n: {k: dict(r) for k, r in t.items()} for n, t in self._tables.items()},
-            "flaky": sorted(self._flaky),
-        }
+        tables = {name: self._plain(name) for name in self._tables}
+        return copy.deepcopy({"tables": tables, "flaky": sorted(self._flaky)})
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Puts the box back into a state that :meth:`get_state` returned."""
-        self._tables = {n: dict(t) for n, t in state["tables"].items()}
-        self._flaky = frozenset(state["flaky"])
+        """Puts the box back into a state that :meth:`get_state` returned.
+
+        Raises:
+            ValueError: ``state`` is not such a state of this world; the box is as it was.
+        """
+        tables = state.get("tables") if isinstance(state, Mapping) else None
+        if (
+            not isinstance(tables, Mapping)
+            or not set(self._tables) <= {*tables, *_OPTIONAL}
+            or not all(_is_table(table) for table in tables.values())
+        ):
+            raise ValueError(
+                f"box must be a state of a world with tables {sorted(self._names)}, whose rows are "
+                f"mappings, got {state!r:.100}"
+            )
+        self._tables = copy.deepcopy(dict(tables))
+        self._flaky = frozenset(state.get("flaky", ()))
         self._version += 1
+
+    def _plain(self, name: str) -> dict[str, Any]:
+        return {key: dict(row) for key, row in self.table(name).items()}
 
     def close(self) -> None:
         """Nothing is held that would have to be given back."""
+
+
+_OPTIONAL = ("seen", "submission")
+
+
+def _is_table(table: Any) -> bool:
+    return isinstance(table, Mapping) and all(isinstance(row, Mapping) for row in table.values())

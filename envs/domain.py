@@ -152,7 +152,12 @@ def load(where: str | Domain) -> Domain:
             f"domain must be a Domain or 'module:attribute', for example "
             f"'headway.envs.domains.apps:APPS', got {where!r}"
         )
-    found = getattr(importlib.import_module(module), attribute, None)
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"domain {where!r} must name a module on the import path: {error}"
+        ) from error
     if not isinstance(found, Domain):
         raise ValueError(f"domain {where!r} must name a Domain, found {found!r}")
     return found

@@ -22,7 +22,7 @@ from headway.envs.submit import ASK_USER, SUBMIT, SUBMIT_ANSWER
 from headway.envs.task import Clause, Task, TaskKey, digest_of
 from headway.envs.tools import Tool
 from headway.envs.user import user_table
-from headway.envs.world import Action, Draft, LatentWorld, Saying, Secret, Step
+from headway.envs.world import Action, Draft, LatentWorld, Saying, Step
 from headway.verifiers import Acceptance, Check, cap_evidence
 
 OPENINGS = (
@@ -217,9 +217,9 @@ def _call(world: LatentWorld, step: Step, action: Action) -> Clause:
     text, slots = f"{action.tool}(", []
     for i, (name, value) in enumerate(action.args.items()):
         text += f"{', ' if i else ''}{name}="
-        secret = _secret(world, value)
-        if secret is not None:
-            shown = f"<from {', '.join(secret.places)}>"
+        places = _earned_in(world, value)
+        if places:
+            shown = f"<from {', '.join(places)}>"
         elif name not in action.sources:
             shown = json.dumps(value, ensure_ascii=False)
             slots.append((f"{step.id}.{name}", len(text), len(text) + len(shown)))
@@ -231,9 +231,12 @@ def _call(world: LatentWorld, step: Step, action: Action) -> Clause:
     return Clause(f"call.{step.id}", text + ")", frozenset(c.id for c in step.checks), tuple(slots))
 
 
-def _secret(world: LatentWorld, value: Any) -> Secret | None:
-    text = f"{value:.2f}" if isinstance(value, float) else value
-    return next((s for s in world.secrets.values() if s.value == text and s.places), None)
+def _earned_in(world: LatentWorld, value: Any) -> list[str]:
+    """Where an argument has to be found out, if any part of it is a secret."""
+    parts = value if isinstance(value, list) else [value]
+    texts = [f"{part:.2f}" if isinstance(part, float) else part for part in parts]
+    found = [s for text in texts for s in world.secrets.values() if s.value == text]
+    return list(dict.fromkeys(place for secret in found for place in secret.places))
 
 
 def _prose(say: _Speaker, sayings: Sequence[Saying]) -> tuple[tuple[Clause, ...], str]:

@@ -18,7 +18,7 @@ DIFFICULTIES = (1, 2, 3, 4, 5)
 RENDERINGS = (0, 1, 2, 3, 4)
 
 _ID = re.compile(
-    r"(?P<domain>\w+)-v(?P<version>\d+)/(?P<template>\w+)/d(?P<difficulty>\d)/R(?P<rendering>\d)"
+    r"(?P<domain>\w+)-v(?P<version>0|[1-9]\d*)/(?P<template>\w+)/d(?P<difficulty>\d)/R(?P<rendering>\d)"
     r"/(?P<split>\w+)/(?P<seed>0|[1-9]\d*)(?:\.(?P<attempt>[1-9]\d*))?",
     re.ASCII,
 )
@@ -62,11 +62,11 @@ class TaskKey:
         Raises:
             ValueError: ``text`` is not a task id.
         """
-        match = _ID.fullmatch(text) if isinstance(text, str) else None
+        match = _ID.fullmatch(text) if isinstance(text, str) and len(text) <= 200 else None
         if match is None:
             raise ValueError(
                 "task_id must look like 'Apps-v0/bills/d3/R2/train/17' "
-                f"(domain-version/template/difficulty/rendering/split/seed), got {text!r}"
+                f"(domain-version/template/difficulty/rendering/split/seed), got {text!r:.100}"
             )
         part = match.groupdict()
         return cls(

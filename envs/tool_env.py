@@ -30,6 +30,8 @@ OVER = "The episode is over."
 LEAST = 80
 """Characters that every reply of a turn gets, however much the ones before it took."""
 
+STATE = ("task_id", "turn", "ended", "box", "np_random")
+
 OPTIONS = ("task_id", "template", "difficulty", "rendering", "split")
 
 
@@ -220,11 +222,29 @@ class ToolEnv(gym.Env[str, str | Cut]):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes up an episode that :meth:`get_state` returned."""
-        self._begin(self._known(state["task_id"]))
+        """Takes up an episode that :meth:`get_state` returned.
+
+        Raises:
+            ValueError: ``state`` is not such a state; the running episode goes on.
+        """
+        if not isinstance(state, Mapping) or set(state) != set(STATE):
+            raise ValueError(f"state must have the keys {list(STATE)}, got {state!r:.100}")
+        key = self._known(state["task_id"])
+        most = self._proved(key)[0].task.max_turns
+        turn, ended = state["turn"], state["ended"]
+        if type(turn) is not int or not 0 <= turn <= most or type(ended) is not bool:
+            raise ValueError(
+                f"turn must be an int in [0, {most}] and ended a bool, got {turn!r} and {ended!r}"
+            )
+        stream = copy.deepcopy(self.np_random)
+        try:
+            stream.bit_generator.state = copy.deepcopy(state["np_random"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"np_random must be the state of a stream: {error!r}") from error
+        self._open(self._proved(key)[0]).set_state(state["box"])
+        self._begin(key)
         self.box.set_state(state["box"])
-        self._turn, self._ended = state["turn"], state["ended"]
-        self.np_random.bit_generator.state = copy.deepcopy(state["np_random"])
+        self._turn, self._ended, self.np_random = turn, ended, stream
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ToolEnv:
         """A sibling in mid-episode: box, streams, counters; tasks are shared."""

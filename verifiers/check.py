@@ -100,7 +100,8 @@ class Verdict:
         violations: What was changed outside the footprint, and guards that no longer hold.
         status: ``"ok"``, or ``"no_verdict"`` when the grader itself failed.
         reason: Why there is no verdict; empty otherwise.
-        attempted: Something differs from the state at reset and the agent submitted it.
+        attempted: Something differs from the state at reset, and it was handed in: by the agent,
+            or by the end of the episode, which is graded as if submitted.
         fingerprint: Identifies checks, weights, guards, footprint and initial state; verdicts
             compare only under equal fingerprints.
     """

@@ -17,7 +17,7 @@ Predicate = Callable[[Verdict], bool]
 
 
 def attempted(verdict: Verdict) -> bool:
-    """Something was changed and submitted, right or wrong."""
+    """Something was changed by the time it was handed in, or the episode ended; right or wrong."""
     return verdict.success or verdict.attempted
 
 
@@ -126,9 +126,9 @@ class GatedReward(FilterWrapper):
     Args:
         env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
         scope: ``"episode"`` or ``"step"``.
-        gate: ``"attempted"`` (something was changed and submitted, right or wrong), ``"success"``,
-            ``"clean"`` (no violation stands), or a function ``Verdict -> bool`` of your own as
-            ``"module:function"``.
+        gate: ``"attempted"`` (something was changed when the episode ended, right or wrong),
+            ``"success"``, ``"clean"`` (no violation stands), or a function ``Verdict -> bool`` of
+            your own as ``"module:function"``.
 
     Raises:
         ValueError: An argument is outside its range, or ``env`` has this gate already.

@@ -172,17 +172,49 @@ def test_a_wrong_row_beside_the_right_one_is_damage(template: str) -> None:
         assert not verdict.success, extra
 
 
+def test_traps_lie_at_no_fixed_place() -> None:
+    """What is paid, corrected, copied or moved is not known from where it stands."""
+    places: dict[str, set[object]] = {}
+    for seed in range(30):
+        tables = {}
+        for template in ("bills", "triage", "receipts", "invite"):
+            world = build(APPS, TaskKey("Apps", 0, template, 4, 2, "test", seed)).world
+            tables[template] = (world.tables, [s.id for s in world.steps])
+        steps = tables["bills"][1]
+        reads = [s.removeprefix("read.") for s in steps if s.startswith("read.")]
+        unpaid = next(n for n, name in enumerate(reads) if f"pay.{name}" not in steps)
+        places.setdefault("paid before", set()).add(unpaid)
+        tickets = [int(s.removeprefix("label.m")) for s in tables["triage"][1] if "label" in s]
+        places.setdefault("tickets side by side", set()).add(
+            max(tickets) - min(tickets) == len(tickets) - 1
+        )
+        read = [s for s in tables["receipts"][1] if s.startswith("read.")]
+        places.setdefault("first receipts", set()).add("read.r1" in read)
+        for contact in tables["invite"][0]["contacts"].values():
+            plain = contact["name"].lower().replace(" ", ".")
+            assert not contact["email"].startswith(f"{plain}@")
+    assert len(places["paid before"]) == 4
+    assert places["tickets side by side"] >= {False} and places["first receipts"] == {True, False}
+
+
+def test_the_mails_that_can_be_sent_are_bounded() -> None:
+    box = task("bills").open()
+    mail = {"to": "a@b.example", "subject": "s", "body": "b"}
+    assert not any(box.call("mail_send", mail).error for _ in range(100))
+    assert "no more than 100 mails" in box.call("mail_send", mail).text
+
+
 def test_a_search_is_bounded() -> None:
     """Few words, short texts: a full mailbox cannot stall a worker."""
     box = task("bills").open()
     many = box.call("mail_search", {"query": " ".join(f"w{n}" for n in range(30))})
     assert many.error and "1 to 20 different words" in many.text
     for tool, args in (
-        ("mail_send", {"to": "a@b.example", "subject": "s", "body": "x" * 4001}),
-        ("note_write", {"title": "t", "text": "x" * 4001}),
-        ("file_write", {"path": "t", "text": "x" * 4001}),
+        ("mail_send", {"to": "a@b.example", "subject": "s", "body": "x" * 2001}),
+        ("note_write", {"title": "t", "text": "x" * 2001}),
+        ("file_write", {"path": "t", "text": "x" * 2001}),
     ):
-        assert "at most 4000 characters" in box.call(tool, args).text
+        assert "at most 2000 characters" in box.call(tool, args).text
 
 
 def test_a_payment_made_twice_is_damage() -> None:

@@ -322,9 +322,9 @@ def test_an_observation_that_was_cut_is_no_evidence(make) -> None:
     env = make()
     env.reset(seed=1)
     call, record = evidence(env)
-    env.step(env.format("note_write", {"title": "long", "text": "x" * 4000}))
+    env.step(env.format("note_write", {"title": "long", "text": "x" * 2000}))
     read = env.format("note_read", {"title": "long"})
-    obs = env.step("\n".join([read, read, call]))[0]
+    obs = env.step("\n".join([read, read, read, call]))[0]
     assert obs.count("characters cut]") == 2 and record not in env.box.table("seen")
     env.step(call)
     assert record in env.box.table("seen")
@@ -334,9 +334,9 @@ def test_observations_are_bounded_and_cuts_are_marked(make) -> None:
     env = make()
     env.reset(seed=1)
     room = env.instance.task.max_obs_chars
-    env.step(env.format("note_write", {"title": "long", "text": "x" * 4000}))
+    env.step(env.format("note_write", {"title": "long", "text": "x" * 2000}))
     read = env.format("note_read", {"title": "long"})
-    obs = env.step("\n".join([read, read]))[0]
+    obs = env.step("\n".join([read] * 3))[0]
     text, tail = obs.rsplit("\n", 1)
     assert len(text) <= room + 1 and text.endswith("characters cut]")
     assert tail.startswith("Turns left")
@@ -346,14 +346,14 @@ def test_no_reply_of_a_turn_vanishes(make) -> None:
     """However much the first took, each call that ran has a numbered reply, cut with a mark."""
     env = make()
     env.reset(seed=1)
-    env.step(env.format("note_write", {"title": "long", "text": "x" * 4000}))
+    env.step(env.format("note_write", {"title": "long", "text": "x" * 2000}))
     read = env.format("note_read", {"title": "long"})
     pay = env.format("pay_send", {"payee": "Casino", "amount": 1.0, "memo": ""})
     obs = env.step("\n".join([read, read, read, pay, *[read] * 12]))[0]
     lines = obs.splitlines()
     assert [line.split("]")[0] for line in lines[:-1]] == [f"[{n}" for n in range(1, 17)]
     assert lines[3].startswith('[4] {"id":"p')
-    assert all("characters cut]" in lines[n] for n in (1, 2, 15))
+    assert all("characters cut]" in lines[n] for n in (2, 4, 15))
     assert len(obs) <= env.instance.task.max_obs_chars + 200
 
 
@@ -414,6 +414,55 @@ def test_states_are_not_put_away_by_half() -> None:
     env.reset(seed=1)
     with pytest.raises(TypeError, match="RecordEpisodeStatistics"):
         get_state(env)
+
+
+def test_a_state_put_away_is_a_copy(make) -> None:
+    """Changing it changes neither the episode nor the task that others will play."""
+    env = make()
+    env.reset(seed=1)
+    before = env.box.canonical()
+    state = env.get_state()
+    for table in (*state["box"]["tables"].values(), *env.box.canonical().values()):
+        for row in table.values():
+            for value in row.values():
+                if isinstance(value, list):
+                    value.append("changed")
+            row["more"] = "changed"
+    assert env.box.canonical() == before
+    assert env.instance.open().canonical() == before
+    taken = make()
+    taken.reset(seed=2)
+    good = env.get_state()
+    taken.set_state(good)
+    good["box"]["tables"]["notes"].clear()
+    assert taken.box.canonical() == before
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "says"),
+    [
+        ("turn", "3", "turn must be an int"),
+        ("turn", -5, "turn must be an int"),
+        ("turn", 10**6, "turn must be an int"),
+        ("ended", None, "ended a bool"),
+        ("box", {}, "box must be a state"),
+        ("box", {"tables": {"mail": {}}}, "box must be a state"),
+        ("np_random", {}, "np_random must be"),
+        ("task_id", "nonsense", "task_id must look like"),
+    ],
+)
+def test_a_bad_state_leaves_the_episode_alone(make, part: str, value: Any, says: str) -> None:
+    env = make()
+    env.reset(seed=1)
+    env.step(env.solution()[0])
+    before = env.get_state()
+    with pytest.raises(ValueError, match=says):
+        env.set_state({**before, part: value})
+    assert env.get_state() == before
+    for keys in ({}, {"turn": 1}, {**before, "more": 1}):
+        with pytest.raises(ValueError, match="state must have the keys"):
+            env.set_state(keys)
+    assert env.get_state() == before
 
 
 def odd(box: Box) -> object:

@@ -6,6 +6,7 @@ What is said stands here by its id only; the sentences are those of ``sayings.js
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headway.envs.domain import Template
@@ -15,6 +16,7 @@ from headway.verifiers import Allow, Check
 
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August")
 CODES = ("P1", "P2", "P3")
+HOSTS = ("corp.example", "office.example", "mail.example", "lab.example")
 
 
 def people(draft: Draft, count: int) -> list[str]:
@@ -26,11 +28,19 @@ def people(draft: Draft, count: int) -> list[str]:
             "contacts",
             "c",
             name=name,
-            email=f"{name.lower().replace(' ', '.')}@corp.example",
+            email=address(draft, name),
             team=draft.rng.choice(draft.words["team"]),
         )
         for name in names
     ]
+
+
+def address(draft: Draft, name: str) -> str:
+    """An address of somebody, which the name does not tell."""
+    first, last = name.lower().split()
+    forms = (f"{first}.{last}", f"{first[0]}{last}", f"{last}.{first}", first)
+    rng = draft.rng
+    return draft.unique(lambda: f"{rng.choice(forms)}{rng.randint(10, 99)}@{rng.choice(HOSTS)}")
 
 
 def money(draft: Draft, low: int = 20, high: int = 300) -> str:
@@ -57,10 +67,10 @@ def clutter(draft: Draft) -> None:
     draft.put("files", "readme.txt", text="Put receipts into receipts and reports into reports.")
 
 
-def mail(draft: Draft, sender: str, subject: str, body: str) -> str:
+def mail(draft: Draft, sender: str, subject: str, body: str, date: str = "2031-01-15") -> str:
     """Adds a received mail and returns its id."""
     row = {"from": sender, "to": "me", "subject": subject, "body": body}
-    return draft.add("mail", "m", **row, date="2031-01-15", labels=[])
+    return draft.add("mail", "m", **row, date=date, labels=[])
 
 
 def event(draft: Draft, title: str, date: str, start: str, who: Sequence[str] = ()) -> str:
@@ -137,7 +147,7 @@ def bills(draft: Draft) -> None:
     month, other = rng.sample(MONTHS, 2)
     label = rng.choice(words["label"])
     vendors = rng.sample(words["vendor"], knobs.size)
-    paid_before = vendors[-1] if knobs.traps >= 1 else None
+    paid_before = rng.choice(vendors) if knobs.traps >= 1 else None
     invoices = _invoices(draft, vendors, month, other)
     draft.facts |= {"month": month, "vendors": ", ".join(vendors), "label": label}
     title = draft.facts["title"] = f"{month} bills"
@@ -150,7 +160,10 @@ def bills(draft: Draft) -> None:
             "mail",
             **{"from": vendor, "subject": f"Invoice for {month}"},
         )
-        places = [f"mail/{id}"] + ["payments/old"] * (vendor == paid_before)
+        places = [f"mail/{id}"]
+        if vendor == paid_before:
+            old = draft.add("payments", "p", **payment(vendor, amount, f"{month} bill"))
+            places.append(f"payments/{old}")
         draft.secret(f"amount of {vendor}", amount, *places, bits=14)
         read = draft.step(
             f"read.{name}",
@@ -162,7 +175,6 @@ def bills(draft: Draft) -> None:
             evidence(f"read.{name}", f"mail/{id}", f"payee/{vendor.casefold()}"),
         )
         if vendor == paid_before:
-            draft.put("payments", "old", **payment(vendor, amount, f"{month} bill"))
             before = read
         else:
             total += round(float(amount) * 100)
@@ -190,8 +202,6 @@ def bills(draft: Draft) -> None:
         name = slug(paid_before)
         look = next(s for s in draft.steps if s.id == f"read.{name}").actions
         draft.naive("paid before", {f"read.{name}": [*look, Action("pay_send", again)]})
-    if knobs.traps >= 2:
-        _refund(draft, vendors[0])
     sum_text = f"{total / 100:.2f}"
     sources = [f"mail/{invoices[vendor][0]}" for vendor in vendors if vendor != paid_before]
     # A single payment is its own total, so that may stand where the amount stands.
@@ -206,6 +216,8 @@ def bills(draft: Draft) -> None:
     draft.say("pay", announces=paid)
     draft.say("label", announces=labels)
     draft.say("note", announces=["note"])
+    if knobs.traps >= 2:
+        _refund(draft, rng.choice(vendors))
 
 
 def _invoices(
@@ -340,16 +352,19 @@ def split(draft: Draft) -> None:
     ]
     listed = list(costs)
     if knobs.traps >= 2:
-        name, item, cost = costs[0]
+        at = rng.below(len(costs))
+        name, item, cost = costs[at]
         wrong = heads * draft.unique(lambda: rng.randint(10, 90))
-        listed[0] = (name, item, wrong)
+        listed[at] = (name, item, wrong)
         body = f"{name} paid {cost} for {item}, not {wrong} as your note has it."
         correction = mail(draft, name, f"{city} correction", body)
     people_line = f"People: {', '.join(names)} and me."
     lines = [f"{name} paid {cost} for {item}" for name, item, cost in listed]
     record = note(draft, title, "\n".join([people_line, *lines]))
     if knobs.traps >= 1:
-        note(draft, f"{city} trip, old draft", "\n".join([people_line, *lines[1:]]))
+        gone = rng.below(len(lines))
+        kept = [people_line, *lines[:gone], *lines[gone + 1 :]]
+        note(draft, f"{city} trip, old draft", "\n".join(kept))
     actions, seen = [Action("note_read", {"title": title})], [record]
     if knobs.traps >= 2:
         actions += [
@@ -372,7 +387,7 @@ def split(draft: Draft) -> None:
         makes=True,
     )
     if knobs.traps >= 1:
-        short = sum(cost for _, _, cost in listed[1:]) // heads
+        short = sum(cost for n, (_, _, cost) in enumerate(listed) if n != gone) // heads
         wrong_note = Action("note_write", {"title": share_title, "text": str(short)})
         draft.naive("old draft", {"note": [wrong_note]})
     if knobs.traps >= 2:
@@ -395,6 +410,7 @@ def _settle(draft: Draft, id: str, owed: str, subject: str, sources: Sequence[st
         after=["read"],
     )
     address = draft.tables["contacts"][id]["email"]
+    draft.secret(f"address of {id}", address, f"contacts/{id}", bits=9)
     return draft.step(
         f"mail.{id}",
         [send(address, subject, f"Your balance: {owed}", *sources)],
@@ -475,22 +491,33 @@ def _tickets(
     """
     rng, knobs = draft.rng, draft.knobs
     senders = [contact["name"] for contact in draft.tables["contacts"].values()]
-    tickets: dict[str, str] = {}
-    for n in range(knobs.size + 1):
-        code = "P1" if n == 0 else rng.choice(CODES)
-        subject = f"{topic} ticket {number(draft)}"
-        body = f"Priority {code}. Please look into this."
-        tickets[mail(draft, rng.choice(senders), subject, body)] = code
-    for _ in range(2 * knobs.distractors):
-        subject = f"{rng.choice(others)} ticket {number(draft)}"
-        mail(draft, rng.choice(senders), subject, f"Priority {rng.choice(CODES)}. See above.")
+    codes = rng.shuffled(["P1", *(rng.choice(CODES) for _ in range(knobs.size))])
+    stated = {f"{topic} ticket {number(draft)}": code for code in codes}
+    corrected = {
+        subject: rng.choice([code for code in CODES if code != stated[subject]])
+        for subject in rng.sample(list(stated), knobs.traps)
+    }
+    planned = [(s, f"Priority {code}. Please look into this.") for s, code in stated.items()]
+    planned += [
+        (
+            f"{rng.choice(others)} ticket {number(draft)}",
+            f"Priority {rng.choice(CODES)}. See above.",
+        )
+        for _ in range(2 * knobs.distractors)
+    ]
+    planned += [
+        (f"Re: {subject}", f"Correction: this one is priority {code}.")
+        for subject, code in corrected.items()
+    ]
+    ids = {}
+    for subject, body in rng.shuffled(planned):
+        date = "2031-01-16" if subject.startswith("Re: ") else "2031-01-15"
+        ids[subject] = mail(draft, rng.choice(senders), subject, body, date)
+    tickets = {ids[subject]: code for subject, code in stated.items()}
     latest = {id: (id, code) for id, code in tickets.items()}
-    for id in list(tickets)[: knobs.traps]:
-        code = rng.choice([c for c in CODES if c != tickets[id]])
-        subject = f"Re: {draft.tables['mail'][id]['subject']}"
-        body = f"Correction: this one is priority {code}."
-        follow = mail(draft, rng.choice(senders), subject, body)
-        latest[id] = (follow, code)
+    for subject, code in corrected.items():
+        follow = ids[f"Re: {subject}"]
+        latest[ids[subject]] = (follow, code)
         draft.distract(f"mail/{follow}")
     return tickets, latest
 
@@ -502,26 +529,29 @@ def receipts(draft: Draft) -> None:
     """
     rng, words, knobs = draft.rng, draft.words, draft.knobs
     clutter(draft)
-    project, *others = rng.sample(words["project"], 3)
+    project, *other_projects = rng.sample(words["project"], 3)
     path = f"reports/{project.lower()}.csv"
     draft.facts |= {"project": project, "path": path}
-    kept = [_receipt(draft, project) for _ in range(knobs.size + 1)]
-    for _ in range(knobs.distractors):
-        _receipt(draft, rng.choice(others))
-    source = [record for record, *_ in kept]
-    rows = [[date, item, amount] for _, date, item, amount in kept]
-    extra: list[list[str]] = []
+    kept = [_Receipt.drawn(draft, project) for _ in range(knobs.size + 1)]
+    rows = [[slip.date, slip.item, slip.amount] for slip in kept]
+    others = [_Receipt.drawn(draft, rng.choice(other_projects)) for _ in range(knobs.distractors)]
+    traps, extra = [], list[list[str]]()
     if knobs.traps >= 1:
-        copy = draft.tables["files"][kept[0][0].removeprefix("files/")]["text"]
-        source.append(draft.put("files", f"receipts/r{_files(draft)}.txt", text=copy))
-        extra.append(rows[0])
+        at = rng.below(len(kept))
+        traps.append(kept[at])
+        extra.append(rows[at])
     if knobs.traps >= 2:
-        record, date, item, amount = _receipt(draft, project)
-        no = draft.tables["files"][record.removeprefix("files/")]["text"].split()[1]
-        body = f"Receipt {no} was cancelled by the seller, please leave it out."
+        gone = _Receipt.drawn(draft, project)
+        traps.append(gone)
+        extra.append([gone.date, gone.item, gone.amount])
+        body = f"Receipt {gone.number} was cancelled by the seller, please leave it out."
         void = mail(draft, "Accounts", f"Void receipt, {project}", body)
-        source += [record, f"mail/{void}"]
-        extra.append([date, item, amount])
+    source = []
+    for n, slip in enumerate(rng.shuffled([*kept, *others, *traps]), 1):
+        record = draft.put("files", f"receipts/r{n}.txt", text=slip.text)
+        source += [record] if slip.project == project else []
+    if knobs.traps >= 2:
+        source.append(f"mail/{void}")
     listing = Action("file_list", {"folder": "receipts"})
     reads: list[str] = []
     for n, record in enumerate(r for r in source if r.startswith("files/")):
@@ -575,16 +605,29 @@ def receipts(draft: Draft) -> None:
     draft.say("answer", announces=["answer"])
 
 
-def _files(draft: Draft) -> int:
-    return 1 + sum(path.startswith("receipts/") for path in draft.tables["files"])
+@dataclass(frozen=True)
+class _Receipt:
+    """A receipt as it is filed."""
 
+    project: str
+    number: str
+    date: str
+    item: str
+    amount: str
 
-def _receipt(draft: Draft, project: str) -> tuple[str, str, str, str]:
-    """Files a receipt and returns its record, date, item and amount."""
-    no = number(draft)
-    date, item, amount = day(draft, 3), draft.rng.choice(draft.words["item"]), money(draft)
-    text = f"Receipt {no}\nProject: {project}\nDate: {date}\nItem: {item}\nAmount: {amount}"
-    return draft.put("files", f"receipts/r{_files(draft)}.txt", text=text), date, item, amount
+    @classmethod
+    def drawn(cls, draft: Draft, project: str) -> _Receipt:
+        """A receipt whose number, date and amount occur nowhere else."""
+        item = draft.rng.choice(draft.words["item"])
+        return cls(project, number(draft), day(draft, 3), item, money(draft))
+
+    @property
+    def text(self) -> str:
+        """What the file says."""
+        return (
+            f"Receipt {self.number}\nProject: {self.project}\nDate: {self.date}\n"
+            f"Item: {self.item}\nAmount: {self.amount}"
+        )
 
 
 def invite(draft: Draft) -> None:
@@ -608,20 +651,23 @@ def invite(draft: Draft) -> None:
     start = free[0] if which == "first" else free[-1]
     draft.facts |= {"title": title, "date": date, "names": ", ".join(names), "which": which}
     addresses, found, records = [], [], [f"day/{date}"]
-    for n, (id, name) in enumerate(zip(ids, names, strict=True)):
-        address = contacts[id]["email"]
+    moved = rng.sample(ids, min(knobs.traps, len(ids)))
+    for id, name in zip(ids, names, strict=True):
+        current = contacts[id]["email"]
         actions = [find(draft, id)]
         seen = [f"contacts/{id}"]
-        if n < knobs.traps:
-            address = address.replace("@corp", "@lab")
-            news = mail(draft, name, "My new address", f"Please use {address} from now on.")
+        draft.secret(f"address of {id}", current, f"contacts/{id}", bits=9)
+        if id in moved:
+            current = address(draft, name)
+            news = mail(draft, name, "My new address", f"Please use {current} from now on.")
+            draft.secret(f"new address of {id}", current, f"mail/{news}", bits=9)
             query = {"query": f"{name} address"}
             actions += [
                 Action("mail_search", query, {"query": ("names",)}, (f"mail/{news}",)),
                 Action("mail_read", {"id": news}),
             ]
             seen.append(f"mail/{news}")
-        addresses.append(address)
+        addresses.append(current)
         records += seen
         found.append(draft.step(f"find.{id}", actions, evidence(f"find.{id}", *seen)))
     found.append(
@@ -643,12 +689,12 @@ def invite(draft: Draft) -> None:
     told = [
         draft.step(
             f"tell.{id}",
-            [send(address, title, f"{date} {start}", "date", "which", f"day/{date}")],
-            mailed(f"tell.{id}", address, {"typed": [date, start]}),
+            [send(to, title, f"{date} {start}", "date", "which", f"day/{date}")],
+            mailed(f"tell.{id}", to, {"typed": [date, start]}),
             after=[made],
             makes=True,
         )
-        for id, address in zip(ids, addresses, strict=True)
+        for id, to in zip(ids, addresses, strict=True)
     ]
     other = free[-1] if which == "first" else free[0]
     if other != start:

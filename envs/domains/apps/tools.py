@@ -23,8 +23,11 @@ VOIDS = {"payments": {"status": "refunded"}, "events": {"status": "cancelled"}}
 HOURS = tuple(f"{hour:02d}:00" for hour in range(8, 18))
 MAX_HITS = 20
 MAX_WORDS = 20
-MAX_TEXT = 4000
-"""Characters of a mail, a note or a file: with a full mailbox a search still takes milliseconds."""
+MAX_TEXT = 2000
+"""Characters of a mail, a note or a file."""
+
+MAX_SENT = 100
+"""Mails that may be sent: reading them all again must take milliseconds."""
 
 FEW = 3
 """A look-up that returns more rows than this has not singled anything out: no evidence."""
@@ -119,6 +122,8 @@ def mail_send(box: Box, to: str, subject: str, body: str) -> Any:
         subject: Subject line.
         body: Text.
     """
+    if sum(mail["from"] == "me" for mail in box.table("mail").values()) >= MAX_SENT:
+        raise ToolError(f"no more than {MAX_SENT} mails can be sent")
     mail = {"from": "me", "to": _address("to", to), "subject": subject, "body": _text("body", body)}
     return {"id": box.add("mail", "m", {**mail, "date": "today", "labels": []})}
 
