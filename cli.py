@@ -1,7 +1,8 @@
 """The command line: list, play, verify, eval, bench, demo.
 
-Answers go to stdout, progress bars and complaints to stderr. Exit status: 0 fine, 1 a check
-failed, 2 wrong usage.
+Answers go to stdout, progress bars and complaints to stderr. Exit status: 0 fine, 1 a check or
+the machine failed, 2 wrong usage, 130 interrupted. A shell starts background jobs with Ctrl-C
+ignored, and so they stay: it is meant for what stands in front.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import json
 import math
 import os
 import re
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,6 +39,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from headway.agents import AGENTS, Evaluation, demo, evaluate
+from headway.agents.evaluate import make, maker
 from headway.agents.person import HELP, Left, Person, told_of
 from headway.arguments import nearest
 from headway.envs import DOMAINS
@@ -46,6 +51,11 @@ from headway.envs.verify import WORLDS_PER_FAULT, Report, verify
 Told = Callable[[str, int, int], None]
 """``told(what, done, of)`` moves a progress bar."""
 
+MOST = 10**9
+"""No count and no seed is above it; processes are fewer."""
+
+MOST_JOBS = 1024
+
 CURVE_ROWS = 12
 """About so many turns of a progress curve are printed."""
 
@@ -56,23 +66,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: The usage is wrong (2), or help was asked for (0).
     """
+    if sys.stdout is None:  # >&-
+        return _failed("stdout is closed; there is nowhere to answer")
+    sys.stdin, sys.stderr = sys.stdin or open(os.devnull), sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a character that a terminal lacks ends nothing
             stream.reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
     try:
-        args = _arguments(list(sys.argv[1:] if argv is None else argv))
-        status: int = args.run(args)
-        sys.stdout.flush()
-    except BrokenPipeError:  # | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        try:
+            args = _arguments(list(sys.argv[1:] if argv is None else argv))
+            status: int = args.run(args)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError as error:
+        if not _nobody_reads():
+            return _failed(error)
+        _drop_stdout()  # | head
         return 0
+    except OSError as error:
+        try:
+            sys.stdout.flush()
+        except OSError:  # a full disk; the interpreter would try again on its way out
+            _drop_stdout()
+        return _failed(error)
     except SandboxDied as death:
-        print(f"headway: the machine failed: {death}", file=sys.stderr)
-        return 1
+        return _failed(f"the machine failed: {death}")
+    except BrokenExecutor:
+        return _failed("a worker process was killed from outside, for memory perhaps")
     except KeyboardInterrupt:
         print("headway: interrupted", file=sys.stderr)
         return 130
     return status
+
+
+def _failed(why: object) -> int:
+    if sys.stderr is not None:  # print would take stdout
+        print(f"headway: {why}", file=sys.stderr)
+    return 1
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of stdout is gone; not every broken pipe is that one."""
+    if not hasattr(select, "poll"):  # Windows cannot tell
+        return True
+    poll = select.poll()
+    poll.register(sys.stdout, 0)  # errors and hang-ups are always told
+    return bool(poll.poll(0))
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # The commands.
@@ -104,7 +147,7 @@ def _row(id: str, domain: Domain) -> dict[str, Any]:
 
 
 def _play(args: argparse.Namespace) -> int:
-    env = gym.make(args.id, **_settings(args))
+    env = make(args.id, **_settings(args))
     obs, info = env.reset(seed=args.seed)
     person = Person()
     person.reset(env, obs)
@@ -128,7 +171,7 @@ def _play(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     with _bars() as told:
-        report = verify(DOMAINS[args.domain], seeds=args.seeds, told=told)
+        report = verify(_where(args.domain), seeds=args.seeds, told=told)
     status = 0 if report.sound else 1
     if args.json:
         _print_json(report.as_json())
@@ -142,7 +185,9 @@ def _print_report(out: Console, report: Report) -> None:
     table.add_row("tasks", str(report.tasks), "")
     table.add_row("failures", str(len(report.failures)), "0")
     table.add_row("resampled", str(report.resampled), f"at most {max(1, report.tasks // 10)}")
-    table.add_row("planted faults", f"{report.faults.caught} of {report.faults.planted}", ">= 12")
+    planted = report.faults.planted
+    found = f"{report.faults.caught} of {planted}"
+    table.add_row("planted faults", found, f">= {min(12, planted)}")
     table.add_row("mutants caught", f"{report.mutants.caught} of {report.mutants.tried}", ">= 95 %")
     table.add_row("variants refused", f"{report.variants.refused} of {report.variants.tried}", "0")
     table.add_row("contract, median", f"{report.median_ms:.1f} ms", "")
@@ -236,14 +281,13 @@ def _demo(args: argparse.Namespace) -> int:
     path = args.out / demo.FILE if args.out.is_dir() else args.out
     if not path.parent.is_dir():
         args.parser.error(f"argument --out: no folder {str(path.parent)!r} to write into")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        args.parser.error(f"argument --out: may not write {str(path)!r}")
     with _bars() as told:
         played = demo.play_one()
         compared = demo.compare(args.episodes, told)
     demo.print_out(_out(), played, compared)
-    try:
-        path.write_text(demo.page(played, compared), encoding="utf-8")
-    except OSError as error:
-        args.parser.error(f"argument --out: cannot write {str(path)!r}: {error.strerror}")
+    path.write_text(demo.page(played, compared), encoding="utf-8")
     print(f"Wrote {path}")
     return 0
 
@@ -280,7 +324,12 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "play", _play, "play an environment yourself", "Apps", "Apps --difficulty 3 --seed 7"
     )
     proof = command(
-        "verify", _verify, "prove a domain sound", "Apps --seeds 500", "Apps --seeds 50 --json"
+        "verify",
+        _verify,
+        "prove a domain sound",
+        "Apps --seeds 500",
+        "Apps --seeds 50 --json",
+        "library:LIBRARY --seeds 60",
     )
     score = command(
         "eval",
@@ -289,6 +338,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "Apps --agent oracle --episodes 50",
         "Apps --agent random --difficulty 3 --samples 4 --jobs 2",
         "Apps --agent reader --template bills --rendering 4 --json",
+        "Apps --agent mine:make_agent --episodes 20",
     )
     bench = command(
         "bench",
@@ -303,7 +353,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     )
 
     for sub in (play, score):
-        sub.add_argument("id", type=_id, metavar="ID", help="Apps, Apps-v0 or headway/Apps-v0")
+        sub.add_argument("id", type=_id, metavar="ID", help=f"Apps or headway/Apps-v0; {OWN}")
         sub.add_argument(
             "--difficulty",
             type=_one_of(DIFFICULTIES),
@@ -332,26 +382,27 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         )
     score.add_argument(
         "--agent",
-        type=_one_of(tuple(AGENTS)),
+        type=_agent,
         default="oracle",
         metavar="NAME",
-        help=f"{', '.join(AGENTS)} (default: oracle)",
+        help=f"{', '.join(AGENTS)} (default: oracle); module:ATTRIBUTE for a function of your own "
+        "that makes an agent from a seed",
     )
-    for sub, name, least, default, says in (
-        (score, "--episodes", 1, 100, "episodes in all"),
-        (score, "--samples", 1, 1, "episodes of each task, for pass@k"),
-        (score, "--jobs", 1, 1, "processes; the result does not depend on it"),
-        (proof, "--seeds", 1, 100, "tasks in all"),
-        (demo, "--episodes", 1, 24, "episodes of each agent"),
+    for sub, name, most, default, says in (
+        (score, "--episodes", MOST, 100, "episodes in all"),
+        (score, "--samples", MOST, 1, "episodes of each task, for pass@k"),
+        (score, "--jobs", MOST_JOBS, 1, "processes; the result does not depend on it"),
+        (proof, "--seeds", MOST, 100, "tasks in all"),
+        (demo, "--episodes", MOST, 24, "episodes of each agent"),
     ):
         sub.add_argument(
             name,
-            type=_whole(least),
+            type=_whole(1, most),
             default=default,
             metavar="N",
             help=f"{says} (default: {default})",
         )
-    proof.add_argument("domain", type=_id, metavar="DOMAIN", help="for example Apps")
+    proof.add_argument("domain", type=_id, metavar="DOMAIN", help=f"for example Apps; {OWN}")
     bench.add_argument("--quick", action="store_true", help="fewer rounds")
     bench.add_argument(
         "--against",
@@ -374,13 +425,20 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         known = dict.fromkeys(re.findall(r"--[a-z]+", args.parser.format_help()))
         args.parser.error(f"no argument {unknown[0]!r}; {_nearest(unknown[0], known)}")
     if args.command in ("play", "eval") and args.template is not None:
-        names = load(DOMAINS[args.id]).template_names(args.split)
+        names = load(_where(args.id)).template_names(args.split)
         _check(args, f"--template (split {args.split})", args.template, names)
     return args
 
 
+OWN = "module:ATTRIBUTE for a Domain, module:ID for a registered id of your own"
+
+
 def _id(text: str) -> str:
     """The id that a person means: the newest version where none is named."""
+    if ":" in text:
+        with _theirs(text):
+            load(_where(text))
+        return text
     ids = {}
     for id in DOMAINS:
         short = id.removeprefix("headway/")
@@ -390,19 +448,57 @@ def _id(text: str) -> str:
     return ids[text]
 
 
+def _where(id: str) -> str | Domain:
+    """Where the domain of an id is to be found."""
+    if id in DOMAINS:
+        return DOMAINS[id]
+    module, _, name = id.partition(":")
+    if name.isidentifier():
+        return id
+    import_module(module)
+    domain: str | Domain | None = gym.spec(name).kwargs.get("domain")
+    if domain is None:
+        raise ValueError(
+            f"{name!r} is no headway environment: register it with the entry point "
+            "'headway.envs.tool_env:ToolEnv' and kwargs={'domain': ...}"
+        )
+    return domain
+
+
+def _agent(text: str) -> str:
+    if ":" not in text:
+        return str(_one_of(tuple(AGENTS))(text))
+    with _theirs(text):
+        maker(text)
+    return text
+
+
+@contextmanager
+def _theirs(text: str) -> Iterator[None]:
+    """Looks for what the user wrote, in the current folder too; what goes wrong is wrong usage."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        yield
+    except Exception as error:  # their module may raise anything
+        said = f"cannot use {text!r}: {type(error).__name__}: {error}"
+        raise argparse.ArgumentTypeError(said) from error
+
+
 def _nearest(text: str, names: Iterable[str]) -> str:
     names = list(names)
     return nearest(text, names).removeprefix("; ") or f"choose from {', '.join(names)}"
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _whole(least: int, most: int = MOST) -> Callable[[str], int]:
     def read(text: str) -> int:
         try:
             value = int(text)
-        except ValueError:
+        except ValueError:  # no number, or one of thousands of digits
             value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be an int of at least {least}, got {text!r}")
+        if not least <= value <= most:
+            said = f"must be an int from {least} to {most}, got {text[:40]!r}"
+            raise argparse.ArgumentTypeError(said)
         return value
 
     return read

@@ -252,9 +252,11 @@ def evaluate(
             "env must be an id or a function that makes an environment, so that every task has "
             f"one of its own, got {env!r}"
         )
-    make = partial(_make, env, split=split, **env_kwargs)
-    own(make()).close()
-    tries = partial(_tries, make, agent, samples)
+    new = partial(make, env, split=split, **env_kwargs)
+    probe = new()
+    own(probe)
+    probe.close()
+    tries = partial(_tries, new, agent, samples)
     seeds = range(seed0, seed0 + episodes // samples)
     played: list[Episode] = []
     with _mapped(tries, seeds, min(jobs, len(seeds))) as results:
@@ -267,6 +269,30 @@ def evaluate(
         played=tuple(played),
         samples=samples,
     )
+
+
+def make(env: str | Callable[..., gym.Env[Any, Any]], **settings: Any) -> gym.Env[Any, Any]:
+    """A new environment.
+
+    Args:
+        env: As in :func:`evaluate`.
+        **settings: For the environment.
+
+    Raises:
+        TypeError: It does not take the settings.
+        ValueError: A setting is outside its range, or ``env`` names no Domain.
+        Error: Of Gymnasium, where nothing is registered under the id.
+    """
+    try:
+        if not isinstance(env, str):
+            return env(**settings)
+        _, _, name = env.partition(":")
+        return ToolEnv(env, **settings) if name.isidentifier() else gym.make(env, **settings)
+    except TypeError as error:
+        raise TypeError(
+            f"env must take the settings {', '.join(settings)} of a headway environment, "
+            f"which {env!r} does not: {error}"
+        ) from error
 
 
 def maker(agent: str | Callable[[int], Agent]) -> Callable[[int], Agent]:
@@ -406,20 +432,6 @@ def _tries(
         return [play(env, _new(new, sample), seed=seed) for sample in range(samples)]
     finally:
         env.close()
-
-
-def _make(env: str | Callable[..., gym.Env[Any, Any]], **settings: Any) -> gym.Env[Any, Any]:
-    """A new environment, of which :func:`own` tells whether it is one of headway."""
-    try:
-        if not isinstance(env, str):
-            return env(**settings)
-        _, _, name = env.partition(":")
-        return ToolEnv(env, **settings) if name.isidentifier() else gym.make(env, **settings)
-    except TypeError as error:
-        raise TypeError(
-            f"env must take the settings {', '.join(settings)} of a headway environment, "
-            f"which {env!r} does not: {error}"
-        ) from error
 
 
 def _new(new: Callable[[int], Agent], seed: int) -> Agent:

@@ -146,7 +146,7 @@ def own(env: gym.Env[Any, Any]) -> ToolEnv:
     Raises:
         TypeError: There is none.
     """
-    base = env.unwrapped
+    base = getattr(env, "unwrapped", env)
     if not isinstance(base, ToolEnv):
         raise TypeError(
             "env must be a headway environment, for example gym.make('headway/Apps-v0'), "

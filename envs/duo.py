@@ -80,11 +80,11 @@ class Duo(AECEnv[str, str, "str | Cut | None"]):  # type: ignore[misc]  # untype
 
     def observation_space(self, agent: str) -> TextSpace:
         """Texts of at most ``MAX_ACTION`` characters."""
-        return self._sights[agent]
+        return self._sights[one_of("agent", agent, self.possible_agents)]
 
     def action_space(self, agent: str) -> TextSpace:
         """Texts of at most ``MAX_ACTION`` characters, and the cut; longer ones are answered too."""
-        return self._moves[agent]
+        return self._moves[one_of("agent", agent, self.possible_agents)]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Starts a task as ToolEnv does; the agent moves first.
@@ -132,11 +132,17 @@ class Duo(AECEnv[str, str, "str | Cut | None"]):  # type: ignore[misc]  # untype
             self._wait_for_user(question)
 
     def observe(self, agent: str) -> str:
-        """What a seat sees."""
+        """What a seat sees.
+
+        Raises:
+            ResetNeeded: Nothing is running yet.
+            ValueError: There is no such seat.
+        """
+        task = self.desk.instance.task
         if one_of("agent", agent, self.possible_agents) == AGENT:
             return Text(self._text)
         view = {
-            "request": self.desk.instance.task.instruction,
+            "request": task.instruction,
             "known": self.desk.box.table("user"),
             "question": self._question,
         }

@@ -7,10 +7,10 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -175,22 +175,44 @@ def verify(where: str | Domain, *, seeds: int, told: Told = lambda what, done, o
 
 @contextmanager
 def _nothing_left(failures: list[Failure]) -> Iterator[None]:
-    """14. What runs inside leaves no folder, no process and no open file."""
-    old = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="headway-verify-") as folder:
-        tempfile.tempdir = folder
-        files, children = _open_files(), _children()
-        try:
-            yield
-        finally:
-            tempfile.tempdir = old
-        left = sorted(entry.name for entry in Path(folder).iterdir())
-        if left:
-            failures.append(Failure("", "clean-up", f"left in the temporary folder: {left}"))
-        if left_over := _children() - children:
-            failures.append(Failure("", "clean-up", f"processes left: {sorted(left_over)}"))
-        if _open_files() > files:
-            failures.append(Failure("", "clean-up", f"{_open_files() - files} files left open"))
+    """14. What runs inside leaves no file or folder that it made, no process, no open file."""
+    files, children = _open_files(), _children()
+    with _made() as paths:
+        yield
+    if left := [path for path in dict.fromkeys(paths) if os.path.exists(path)]:
+        failures.append(Failure("", "clean-up", f"left on disk: {left[:5]}"))
+    if left_over := _children() - children:
+        failures.append(Failure("", "clean-up", f"processes left: {sorted(left_over)}"))
+    if _open_files() > files:
+        failures.append(Failure("", "clean-up", f"{_open_files() - files} files left open"))
+
+
+@contextmanager
+def _made() -> Iterator[list[str]]:
+    """The folders and temporary files that this process makes meanwhile.
+
+    The interpreter tells of them, so nothing is made here that a killed proof would leave behind.
+    """
+    paths: list[str] = []
+    _listeners()[id(paths)] = paths
+    try:
+        yield paths
+    finally:
+        del _listeners()[id(paths)]
+
+
+@cache
+def _listeners() -> dict[int, list[str]]:
+    """Who hears of new paths; an audit hook cannot be taken off, so there is one for good."""
+    listeners: dict[int, list[str]] = {}
+
+    def hear(event: str, args: tuple[Any, ...]) -> None:
+        if listeners and event in ("tempfile.mkdtemp", "tempfile.mkstemp", "os.mkdir"):
+            for paths in listeners.values():
+                paths.append(os.fsdecode(args[0]))
+
+    sys.addaudithook(hear)
+    return listeners
 
 
 def _open_files() -> int:

@@ -39,6 +39,33 @@ def run(capsys, monkeypatch):
     return run
 
 
+OURS = {
+    "mine.py": """
+import gymnasium as gym
+from headway.agents import NoOp, Random
+from headway.envs.domains.apps import APPS as WORLD
+
+gym.register("me/Mine-v0", "headway.envs.tool_env:ToolEnv", kwargs={"domain": "mine:WORLD"})
+
+idle = lambda seed: NoOp()
+
+class Chance(Random):
+    pass
+
+make_agent = Chance
+""",
+    "library.py": "from headway.envs.domains.apps import APPS as LIBRARY\n",
+}
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A folder with a module that only who stands in it can import."""
+    for name, text in OURS.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
 def process(*argv, **kwargs):
     return subprocess.run(
         [sys.executable, "-m", "headway.cli", *argv],
@@ -68,8 +95,10 @@ def test_help_has_examples(run, command):
     assert re.search(rf"examples:\n  headway {command}", out)
 
 
-def test_examples_are_right_usage(run):
-    """Every example in every help text is accepted by the parser."""
+def test_examples_are_right_usage(run, mine, monkeypatch):
+    """Every example in every help text is accepted by the parser, given what is one's own."""
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     for command in COMMANDS:
         _, out, _ = run(command, "--help")
         for line in out.partition("examples:\n")[2].splitlines():
@@ -96,12 +125,26 @@ def test_help_and_version(run):
         ("verify apps", "no environment 'apps'; did you mean 'Apps'?"),
         ("eval Apps --agent oracel", "must be one of oracle, reader, random, noop, got 'oracel'"),
         ("eval Apps --agent oracel", "did you mean 'oracle'?"),
-        ("eval Apps --episodes 0", "--episodes: must be an int of at least 1, got '0'"),
-        ("eval Apps --episodes many", "--episodes: must be an int of at least 1, got 'many'"),
+        ("eval nowhere_at_all:ANY", "No module named 'nowhere_at_all'"),
+        ("eval headway.envs:ANY", "'headway.envs:ANY' must name a Domain, found None"),
+        ("verify headway:headway/Aps-v0", "Did you mean: `Apps`?"),
+        ("eval gymnasium:CartPole-v1", "'CartPole-v1' is no headway environment: register it"),
+        ("eval Apps --agent nowhere_at_all:ANY", "got 'nowhere_at_all:ANY': No module named"),
+        ("eval Apps --agent headway.agents:ANY", "has no attribute 'ANY'"),
+        ("eval Apps --agent headway.agents:Oracle", "which Oracle does not; write lambda seed: "),
+        ("eval headway:headway/Apps-v0 --template bils", "did you mean 'bills'?"),
+        ("eval Apps --episodes 0", "--episodes: must be an int from 1 to 1000000000, got '0'"),
+        (
+            "eval Apps --episodes many",
+            "--episodes: must be an int from 1 to 1000000000, got 'many'",
+        ),
         ("eval Apps --episodes 4 --samples 3", "--episodes: must be a multiple of --samples 3"),
-        ("eval Apps --samples 0", "--samples: must be an int of at least 1, got '0'"),
-        ("eval Apps --seed -1", "--seed: must be an int of at least 0, got '-1'"),
-        ("eval Apps --jobs 0", "--jobs: must be an int of at least 1, got '0'"),
+        ("eval Apps --samples 0", "--samples: must be an int from 1 to 1000000000, got '0'"),
+        ("eval Apps --episodes 1000000001", "from 1 to 1000000000, got '1000000001'"),
+        (f"verify Apps --seeds {'9' * 5000}", "from 1 to 1000000000, got '999"),
+        ("eval Apps --jobs 1025", "--jobs: must be an int from 1 to 1024, got '1025'"),
+        ("eval Apps --seed -1", "--seed: must be an int from 0 to 1000000000, got '-1'"),
+        ("eval Apps --jobs 0", "--jobs: must be an int from 1 to 1024, got '0'"),
         ("eval Apps --split tset", "--split: must be one of train, dev, test, got 'tset'"),
         ("eval Apps --difficulty 6", "--difficulty: must be one of 1, 2, 3, 4, 5, got '6'"),
         ("play Apps --rendering 5", "--rendering: must be one of 0, 1, 2, 3, 4, got '5'"),
@@ -111,10 +154,10 @@ def test_help_and_version(run):
         ("eval Apps --episods 3", "no argument '--episods'; did you mean '--episodes'?"),
         ("eval Apps --episode 3", "no argument '--episode'; did you mean '--episodes'?"),
         ("eval Apps more", "no argument 'more'"),
-        ("verify Apps --seeds 0", "--seeds: must be an int of at least 1, got '0'"),
+        ("verify Apps --seeds 0", "--seeds: must be an int from 1 to 1000000000, got '0'"),
         ("bench --against nobody", "--against: must be one of "),
         ("demo --out /nowhere/at/all.html", "--out: no folder '/nowhere/at' to write into"),
-        ("demo --episodes 1.5", "--episodes: must be an int of at least 1, got '1.5'"),
+        ("demo --episodes 1.5", "--episodes: must be an int from 1 to 1000000000, got '1.5'"),
     ],
 )
 def test_wrong_usage_says_what_and_exits_2(run, argv, says):
@@ -312,6 +355,15 @@ def test_play_in_short_form(run):
     assert "No success after turn 2.\nprogress 0.000" in out
 
 
+def test_play_without_colons(run):
+    typed = "help\ntools\ntask\nprogress\nmail_search lunch\nmail_search(query='a, b')\nquit\n"
+    status, out, err = run("play", "Apps", typed=typed)
+    assert (status, err) == (0, "")
+    assert out.count("Tools:\n- mail_search(") == 2 and out.count(":progress  which") == 2
+    assert 'unknown tool "progress"' in out and "Cheating" not in out
+    assert out.endswith("Left after turn 2.\n")
+
+
 @pytest.mark.parametrize("typed", ["note_list\n:quit\nnote_list\n", "note_list\n", "note_list"])
 def test_leaving_is_polite(run, typed):
     status, out, err = run("play", "Apps", typed=typed)
@@ -345,6 +397,88 @@ def test_piped_input_of_any_bytes():
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.endswith(b"Left after turn 1.\n")
+
+
+SCRIPT = "import sys; sys.path.remove(''); from headway.cli import main; sys.exit(main())"
+"""Like the installed command, which does not look for modules in the current folder."""
+
+
+@pytest.mark.parametrize("id", ["mine:WORLD", "mine:me/Mine-v0"])
+@pytest.mark.parametrize("agent", ["mine:idle", "mine:Chance"])
+def test_eval_of_ones_own(mine, id, agent):
+    """Two processes find them, too: even a lambda goes by its name."""
+    argv = ["eval", id, "--agent", agent, "--episodes", "2", "--jobs", "2", "--json"]
+    if agent == "mine:Chance":
+        argv[6:8] = []
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *argv], cwd=mine, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = one_object(done.stdout.decode())
+    assert list(found) == EVAL_KEYS
+    assert (found["id"], found["agent"], found["episodes"]) == (id, agent, 2)
+
+
+def test_verify_and_play_ones_own(run, short_proof, mine, monkeypatch):
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    status, out, _ = run("verify", "mine:WORLD", "--seeds", "1", "--json")
+    assert (status, one_object(out)["failures"]) == (0, [])
+    status, out, _ = run("play", "mine:me/Mine-v0", "--template", "bills", typed=":quit\n")
+    assert status == 0 and out.startswith("Task Apps-v0/bills/")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+@pytest.mark.parametrize(
+    ("redirect", "says"),
+    [
+        (">&-", "headway: stdout is closed; there is nowhere to answer\n"),
+        ("> /dev/full", "headway: [Errno 28] No space left on device\n"),
+        (">&- 2>&-", ""),
+    ],
+)
+@pytest.mark.parametrize("argv", ["list --json", "--help", "eval Apps --episodes 1"])
+def test_an_answer_that_cannot_be_written_is_no_success(redirect, says, argv):
+    """Buffered, as it is by default: what the disk refuses shows on the way out."""
+    line = f"{sys.executable} -m headway.cli {argv} {redirect}"
+    env = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, env=env)
+    assert (done.returncode, done.stderr) == (1, says)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_closed_input_and_errors_are_fine():
+    line = f"{sys.executable} -m headway.cli play Apps <&- 2>&-"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.endswith("Left after turn 0.\n")
+
+
+def test_another_broken_pipe_is_a_failure(monkeypatch, capfd):
+    """Only that of stdout means that nobody wants to hear the rest."""
+
+    def broken(args):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(cli, "_list", broken)
+    status = cli.main(["list"])
+    assert (status, *capfd.readouterr()) == (1, "", "headway: [Errno 32] Broken pipe\n")
+
+
+def test_a_killed_worker_is_one_line(mine):
+    (mine / "suicide.py").write_text(
+        "import os, signal\ndef make(seed): os.kill(os.getpid(), signal.SIGKILL)\n", "utf-8"
+    )
+    argv = ["eval", "Apps", "--agent", "suicide:make", "--episodes", "4", "--jobs", "2"]
+    done = process(*argv, cwd=mine)
+    says = b"headway: a worker process was killed from outside, for memory perhaps\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", says)
+
+
+def test_demo_asks_before_it_runs(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write all
+    monkeypatch.setattr(cli.demo, "play_one", lambda: pytest.fail("it ran"))
+    status, out, err = run("demo", "--out", str(tmp_path / "a.html"))
+    assert (status, out) == (2, "") and "--out: may not write" in err
 
 
 @pytest.mark.parametrize(

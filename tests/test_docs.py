@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -49,11 +50,45 @@ print("ok")
     assert run(row + play, tmp_path).strip() == "ok"
 
 
-def test_the_foreign_example_is_the_one_on_the_page() -> None:
-    """``docs/foreign-env.md`` shows the code that ``examples`` runs."""
-    shown, _ = blocks("docs/foreign-env.md", "python")
-    assert shown in (ROOT / "examples" / "foreign_taxi.py").read_text(encoding="utf-8")
-    assert len(shown.splitlines()) <= 25
+def test_the_foreign_example_is_the_one_on_the_page(tmp_path: Path) -> None:
+    """``docs/foreign-env.md`` runs as it stands, and its class is the one in ``examples``."""
+    shown, stacked = blocks("docs/foreign-env.md", "python")
+    taxi = shown[shown.index("class ") :]
+    assert taxi in (ROOT / "examples" / "foreign_taxi.py").read_text(encoding="utf-8")
+    assert len(taxi.splitlines()) <= 25
+    reward, base, channels = run(shown + stacked, tmp_path).split(maxsplit=2)
+    assert float(reward) == float(base) == -1.0 and channels.strip() == "{'potential': 0.0}"
+
+
+def test_the_agent_on_the_page_plays(tmp_path: Path) -> None:
+    """``docs/agents.md``: what it prints is what the page quotes, and both evaluations agree."""
+    agent, reads, schemas, evaluation = blocks("docs/agents.md", "python")
+    (tmp_path / "my_agent.py").write_text(agent, encoding="utf-8")
+    printed = run(reads + schemas, tmp_path)
+    (quoted,) = blocks("docs/agents.md", "text")
+    at = 0
+    for piece in filter(str.strip, quoted.split("[...]")):
+        assert piece.strip() in printed[at:], piece
+        at = printed.index(piece.strip(), at)
+    assert "mail_send ['to', 'subject', 'body']" in printed
+    assert run(evaluation, tmp_path).startswith("0.0 (0.0, ")
+    (command,) = blocks("docs/agents.md", "bash")
+    assert command.split()[0] == "headway"
+    argv = [sys.executable, "-m", "headway.cli", *command.split()[1:], "--json"]
+    out = subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    found = json.loads(out)
+    assert (found["agent"], found["turns"]) == ("my_agent:make_agent", 2.0)
+
+
+def test_the_rewards_of_the_page(tmp_path: Path) -> None:
+    """``docs/rewards.md``: the record, siblings paid alike, and a group of the oracle's."""
+    code = "\n".join(blocks("docs/rewards.md", "python"))
+    record, reached, *paid, returns = run(code, tmp_path).splitlines()
+    for key in re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/rewards.md").read_text("utf-8"), re.M):
+        assert f"'{key}': " in record
+    assert int(reached) == 1 and paid[0] == paid[1] and float(paid[0]) > 0.0
+    # Outcome 1, and half of the progress credit of 0.5; the shaping sums to nothing.
+    assert [round(value, 9) for value in json.loads(returns)] == [1.25] * 4
 
 
 def test_the_ten_lines_of_the_readme_run(tmp_path: Path) -> None:

@@ -126,11 +126,17 @@ def set_progress(env: Any, k: int) -> int:
 
     Raises:
         ValueError: ``k`` is out of range, whether there is a schedule or not.
+        TypeError: The environments are in other processes.
     """
     whole("k", k, 0)
     lanes = getattr(env, "envs", None)
     if lanes is not None:
         return sum(set_progress(lane, k) for lane in lanes)
+    if isinstance(env, gym.vector.VectorEnv):
+        raise TypeError(
+            f"env must live in this process, got {type(env).__name__}; "
+            "env.call('set_progress', k) reaches the outermost schedule of each of its workers"
+        )
     reached = 0
     while env is not None:
         # Of the type: PettingZoo wrappers pass an unknown attribute on to what they wrap.

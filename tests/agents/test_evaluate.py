@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -276,6 +277,47 @@ def test_bad_arguments_are_named(changed, says):
         evaluate(**wanted)
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"agent": NoOp}, r"agent must take a seed .* NoOp does not; write lambda seed: NoOp\("),
+        (
+            {"agent": NoOp()},
+            r"agent must be a name or a function seed -> agent, got .* lambda seed",
+        ),
+        ({"agent": None}, "agent must be a name or a function seed -> agent, got None"),
+        (
+            {"agent": lambda seed: "noop"},
+            r"must make agents with reset\(\) and act\(\), made 'noop'",
+        ),
+        ({"agent": lambda seed: NoOp}, r"must make agents with reset\(\) and act\(\), made <class"),
+        ({"env": gym.make("headway/Apps-v0")}, "env must be an id or a function that makes"),
+        ({"env": 3}, "env must be an id or a function that makes"),
+        ({"env": "CartPole-v1"}, "env must take the settings split of a headway environment"),
+        ({"env": lambda **_: gym.make("CartPole-v1")}, "env must be a headway environment, "),
+        ({"env": lambda **_: None}, "env must be a headway environment, .* got None"),
+        ({"dificulty": 3}, "env must take the settings split, dificulty .*'dificulty'"),
+    ],
+)
+def test_what_is_no_agent_and_no_environment(changed, says):
+    wanted = {"env": "headway/Apps-v0", "agent": "noop", "episodes": 1, **changed}
+    with pytest.raises(TypeError, match=says):
+        evaluate(**wanted)
+
+
+def test_one_may_name_ones_own():
+    """A Domain, a registered id and an agent, each by where it stands."""
+    names = ["headway.envs.domains.apps:APPS", "headway:headway/Apps-v0", "headway/Apps-v0"]
+    founds = [evaluate(name, "headway.agents:Random", episodes=1) for name in names]
+    assert founds[0].played == founds[1].played == founds[2].played
+    assert (founds[0].id, founds[0].agent) == (names[0], "headway.agents:Random")
+    for agent in ("headway.agents:Rndom", "headway.nowhere:Random", ":Random"):
+        with pytest.raises(ValueError, match="agent must name what is there as 'module:ATTRIBUTE'"):
+            evaluate("headway/Apps-v0", agent, episodes=1)
+    with pytest.raises(gym.error.NameNotFound, match="Did you mean: `Apps`"):
+        evaluate("headway/Aps-v0", "noop", episodes=1)
+
+
 def test_names_of_functions_stand_in_the_result():
     broken = Broken()
     found = evaluate(broken.make, idle, episodes=1)
@@ -321,20 +363,36 @@ def test_an_error_on_the_way_ends_the_rest():
 @pytest.mark.parametrize("how", ["Ctrl-C", "killed"])
 def test_no_process_is_left(how):
     """Neither Ctrl-C, which all of them get, nor the death of the parent leaves a worker."""
-    command = [sys.executable, "-m", "headway.cli", "eval", "Apps", "--agent", "random"]
-    command += ["--difficulty", "5", "--episodes", "5000", "--jobs", "2"]
+    argv = ["eval", "Apps", "--agent", "random", "--difficulty", "5", "--episodes", "5000"]
     run = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", HEARING, "-m", "headway.cli", *argv, "--jobs", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    assert wait_until(lambda: len([p for p in group(run.pid) if deaf(p)]) >= 3), "not at work"
-    if how == "Ctrl-C":
-        os.killpg(run.pid, signal.SIGINT)
-    else:
-        run.kill()
-    _, errors = run.communicate(timeout=60)
-    assert run.returncode == (130 if how == "Ctrl-C" else -signal.SIGKILL)
-    assert "Traceback" not in errors
-    assert wait_until(lambda: not group(run.pid)), f"left: {group(run.pid)}"
+    try:
+        assert wait_until(lambda: len([p for p in group(run.pid) if deaf(p)]) >= 3), "not at work"
+        if how == "Ctrl-C":
+            os.killpg(run.pid, signal.SIGINT)
+        else:
+            run.kill()
+        _, errors = run.communicate(timeout=60)
+        assert run.returncode == (130 if how == "Ctrl-C" else -signal.SIGKILL)
+        assert "Traceback" not in errors
+        assert wait_until(lambda: not group(run.pid)), f"left: {group(run.pid)}"
+    finally:
+        for left in group(run.pid):
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+
+
+HEARING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Starts a process that hears Ctrl-C, though scripts and CI may have started us without."""
 
 
 def group(leader):

@@ -32,7 +32,17 @@ def mix(
     return text
 
 
-TOOLS = {"mix": mix}
+@tool
+def find(state: object, query: str) -> str:
+    """Find something.
+
+    Args:
+        query: What.
+    """
+    return query
+
+
+TOOLS = {"mix": mix, "find": find}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +59,8 @@ TOOLS = {"mix": mix}
         ("mix text=t names=", {"text": "t", "names": []}),
         ("mix text=t sizes=1,-2", {"text": "t", "sizes": [1, -2]}),
         ("mix text=Zoë", {"text": "Zoë"}),
+        ('mix(text="a, b", count=3)', {"text": "a, b", "count": 3}),
+        ("mix (text='(t)' names='a,b')", {"text": "(t)", "names": ["a", "b"]}),
     ],
 )
 def test_values_are_read_by_the_schema(line, args):
@@ -58,12 +70,26 @@ def test_values_are_read_by_the_schema(line, args):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        *('find query="team lunch"', "find 'team lunch'", "find team lunch"),
+        *('find(query="team lunch")', 'find("team lunch")'),
+    ],
+)
+def test_the_value_of_a_single_parameter_may_stand_alone(line):
+    assert parse_line(line, TOOLS) == ToolCall("find", {"query": "team lunch"})
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         ("mixx text=t", r'unknown tool "mixx" \(did you mean mix\?\)'),
         ("mix", 'missing argument "text"'),
         ("mix txt=t", r'unknown argument "txt" \(did you mean text\?\)'),
         ("mix text", "expected name=value after mix, got 'text'"),
+        ("find qury=t", r'unknown argument "qury" \(did you mean query\?\)'),
+        ("find()", 'missing argument "query"'),
+        ("mix('t)", "no closing quotation"),
         ("mix text=a text=b", "text is given twice"),
         ("mix text=t count=few", 'count must be an integer, got "few"'),
         ("mix text=t share=nan", "share must be a number"),

@@ -30,9 +30,12 @@ def quick_run():
 
 @pytest.fixture(scope="module")
 def measured():
-    """A quick run and what it told; taken again once if the machine was too busy."""
-    first = quick_run()
-    return quick_run() if too_slow(first[0]) else first
+    """A quick run and what it told; taken again, four times at most, while the machine is busy."""
+    for _ in range(4):
+        run = quick_run()
+        if not too_slow(run[0]):
+            break
+    return run
 
 
 def test_no_ratio_is_beyond_its_bound(measured):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -323,13 +325,11 @@ def test_a_process_left_behind_is_a_failure() -> None:
     assert any("processes left" in failure.detail for failure in failures)
 
 
-def test_what_is_left_behind_is_a_failure(tmp_path: object) -> None:
+def test_what_is_left_behind_is_a_failure(tmp_path: Path) -> None:
     """14. A folder that a domain forgets is found."""
-    import tempfile
-
     failures: list[verify.Failure] = []
     with verify._nothing_left(failures):
-        tempfile.mkdtemp()
+        tempfile.mkdtemp(dir=tmp_path)
     assert [failure.check for failure in failures] == ["clean-up"]
 
 

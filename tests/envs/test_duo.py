@@ -555,3 +555,12 @@ def test_the_tool_of_the_seat_reads_like_the_scripted_one() -> None:
     assert env.desk.tools == single.tools and ASK_USER.schema() in single.tools
     assert env.desk.instance.task.digest == single.instance.task.digest
     assert isinstance(env.desk.domain, Domain)
+
+
+def test_mistakes_with_seats_are_named() -> None:
+    game = Duo("headway.envs.domains.apps:APPS")
+    with pytest.raises(gym.error.ResetNeeded):
+        game.observe("agent")
+    for ask in (game.observation_space, game.action_space):
+        with pytest.raises(ValueError, match="agent must be one of"):
+            ask("agnt")

@@ -77,10 +77,33 @@ SAME = {
     ("date", "2031-05-05"): ["05/05/2031", "5.5.2031"],  # either way the same day
     ("date", "2031-09-03"): ["3 Sep 2031", "3 Sept 2031", "Sept. 3, 2031", "September 3rd, 2031"],
     ("date", "2032-02-29"): ["29 Feb 2032", "February 29, 2032"],
-    ("time", "09:00"): ["09:00", "9:00", "9 am", "9am", "9 AM", "9:00 a.m.", "9.00 am", "09:00:00"]
-    + ["9:00h", "09:00h.", "9:00 h", "09h00", "9H00", "9 o'clock am", "9 o\u2019clock a.m."],
-    ("time", "21:30"): ["21:30", "9:30 PM", "9:30pm", "09:30 p.m.", "at 21:30, please"]
-    + ["21h30", "21:30h", "9h30 pm"],
+    ("time", "09:00"): [
+        "09:00",
+        "9:00",
+        "9 am",
+        "9am",
+        "9 AM",
+        "9:00 a.m.",
+        "9.00 am",
+        "09:00:00",
+        "9:00h",
+        "09:00h.",
+        "9:00 h",
+        "09h00",
+        "9H00",
+        "9 o'clock am",
+        "9 o\u2019clock a.m.",
+    ],
+    ("time", "21:30"): [
+        "21:30",
+        "9:30 PM",
+        "9:30pm",
+        "09:30 p.m.",
+        "at 21:30, please",
+        "21h30",
+        "21:30h",
+        "9h30 pm",
+    ],
     ("time", "00:00"): ["00:00", "12 am", "12:00 AM"],
     ("time", "12:00"): ["12:00", "12 pm", "12:00PM"],
     ("number", "12.5"): [
@@ -111,12 +134,39 @@ SAME = {
         "1\ufe0f2.5\u00ad0",
     ],
     ("number", "1234567.5"): ["1,234,567.50", "1234567.5", "1.2345675E6", "$1,234,567.50"],
-    ("number", "-5"): ["-5", "\u22125", "\u20135", "-$5", "-5.00", "$-5", "-EUR 5", "(-5)"]
-    + ["- 5", "\u2212 5", "Your balance: - 5", "balance:- $5.00", "Balance:\n-5", "- EUR 5"],
+    ("number", "-5"): [
+        "-5",
+        "\u22125",
+        "\u20135",
+        "-$5",
+        "-5.00",
+        "$-5",
+        "-EUR 5",
+        "(-5)",
+        "- 5",
+        "\u2212 5",
+        "Your balance: - 5",
+        "balance:- $5.00",
+        "Balance:\n-5",
+        "- EUR 5",
+    ],
     ("number", "0"): ["0", "-0", "0.00", "-0.0", "0e9"],
     ("number", "0.5"): [".5", "0.5", "$.50", "pay .50"],
-    ("number", "5"): ["...5", "wait ...5", "wait\u20265", "#5", "\u2464", "5, please", "\u0665"]
-    + ["5 o'clock", "+ 5", "Total: + 5", "Balance: \u2014 5", "Balance:\n- 5", "due - 5"],
+    ("number", "5"): [
+        "...5",
+        "wait ...5",
+        "wait\u20265",
+        "#5",
+        "\u2464",
+        "5, please",
+        "\u0665",
+        "5 o'clock",
+        "+ 5",
+        "Total: + 5",
+        "Balance: \u2014 5",
+        "Balance:\n- 5",
+        "due - 5",
+    ],
     ("number", "10"): ["10", "\u277f", "\u2469"],
     ("percent", "7.5"): ["7.5%", "7.50 %", "7.5 percent", "7.5 per cent", "\uff17.5\uff05"],
     ("mail", "ada.b+x@mail.example.org"): [
@@ -298,9 +348,10 @@ def test_no_text_of_an_agent_stays_in_memory_for_long():
 
     tracemalloc.start()
     try:
-        for i in range(300):
+        for i in range(4):
             tokens(f"{i} ".ljust(grammar.SHORT, "\u2474"))  # a token for every character
-        assert tracemalloc.get_traced_memory()[0] < 32 * 2**20
+        each = tracemalloc.get_traced_memory()[0] / 4
+        assert each * (grammar._short_tokens.cache_info().maxsize or math.inf) < 32 * 2**20
     finally:
         tracemalloc.stop()
         grammar._short_tokens.cache_clear()

@@ -40,9 +40,10 @@ def where(conditions: Mapping[str, Any]) -> Callable[[Row], bool]:
     The matchers are
 
     * ``{"text": s}``: the same text up to white space and Unicode composition.
-    * ``{"number": "12.50"}``: that number as printed (see :func:`numbers.near`), as a number or as
-      the only token of a text.
-    * ``{"typed": ["2031-05-01", "09:00"]}``: a text with exactly these tokens, in any order.
+    * ``{"number": "12.50"}``: that number as printed (see :func:`numbers.near`), as a number or in
+      a text with that token and no other; saying it again, and mail addresses, do no harm.
+    * ``{"typed": ["2031-05-01", "09:00"]}``: a text with these tokens and no other, in any order;
+      saying one again does no harm, and mail addresses count only if one is among ``typed``.
     * ``{"address": a}``, ``{"addresses": [...]}``: a mail address; a list of exactly these.
     * ``{"bag": [...]}``: a list of exactly these literals, in any order; duplicates count.
     * ``{"has": x}``: a list in which the literal ``x`` stands.
@@ -125,15 +126,24 @@ def _number(gold: Any) -> Test:
     def test(value: Any) -> bool:
         if not isinstance(value, str):
             return is_near(value)
-        found = tokens(value)
-        return len(found) == 1 and found[0].kind == "number" and is_near(Decimal(found[0].value))
+        found = [token for token in tokens(value) if token.kind != "mail"]
+        return bool(found) and all(
+            token.kind == "number" and is_near(Decimal(token.value)) for token in found
+        )
 
     return test
 
 
 def _typed(gold: Any) -> Test:
-    wanted = sorted(_token(text) for text in _list(gold))
-    return lambda value: isinstance(value, str) and sorted(tokens(value)) == wanted
+    wanted = {_token(text) for text in _list(gold)}
+    mails = any(token.kind == "mail" for token in wanted)  # else an address is a signature
+
+    def test(value: Any) -> bool:
+        if not isinstance(value, str):
+            return False
+        return {token for token in tokens(value) if mails or token.kind != "mail"} == wanted
+
+    return test
 
 
 def _token(gold: Any) -> Token:

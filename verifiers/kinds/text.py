@@ -20,8 +20,8 @@ from typing import Literal
 MAX_TEXT = 100_000
 """Longer texts are not read: to :func:`tokens` they are one raw token."""
 
-SHORT = 500
-"""Texts up to this length are read once while they are the latest few hundred."""
+SHORT = 2000
+"""Texts up to this length, the longest mail, are read once while they are the latest hundred."""
 
 MAX_TOKEN = 400
 """Longer texts are not a single number, date or address."""
@@ -30,7 +30,7 @@ MAX_MARKS = 30
 """Combining marks kept in a row: Unicode normalisation is quadratic in their number (measured)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     """One thing that a text states, in a form in which equal statements are equal strings.
 
@@ -47,11 +47,15 @@ class Token:
 def tokens(text: str) -> tuple[Token, ...]:
     """Every token of ``text`` in order; never raises, in time linear in the length.
 
-    Dates are read year first (``2031-05-01``, ``2031/5/1``) or with the month's name
-    (``1 May 2031``, ``May 1st, 2031``); ``05/01/2031`` is ambiguous and raw. Times are ``9:00``,
-    ``9 am``, ``9:30 PM``. A number may have a sign, thousands separated by commas, a decimal
-    point, an exponent and a currency before or after it. Numbers with leading zeros, and digits
-    joined to letters or to each other by other signs, are codes: raw.
+    Dates are read year first (``2031-05-01``, ``2031/5/1``), with the month's name
+    (``1 May 2031``, ``May 1st, 2031``, ``2031 May 1``) or year last where only one day can be
+    meant (``13/05/2031``, ``05/13/2031``); ``05/01/2031`` is ambiguous and raw. Times are
+    ``9:00``, ``9:00h``, ``9h00``, ``9 am``, ``9:30 PM``, ``9 o'clock am``; a bare ``9 o'clock`` is
+    the number 9. ``2031-05-01T09:00:00Z`` is a date and a time. A number may have a sign,
+    thousands separated by commas, a decimal point, an exponent and a currency before or after it;
+    a space may follow the sign at the start of a text and after a colon (``Balance: - 70``).
+    Numbers with leading zeros, and digits joined to letters or to each other by other signs, are
+    codes: raw.
     """
     if len(text) > MAX_TEXT:
         return (Token("raw", f"a text of {len(text)} characters"),)
@@ -69,25 +73,33 @@ def _tokens(text: str) -> tuple[Token, ...]:
     )
 
 
-_short_tokens = lru_cache(maxsize=256)(_tokens)
+_short_tokens = lru_cache(maxsize=128)(_tokens)
 # Every check that may concern a mail reads it: what was just read is kept. Long texts are not, or
-# an agent could fill the memory.
+# an agent could fill the memory: 128 texts that are all tokens take 20 MB (measured).
+
+
+def read_token(text: str) -> Token | None:
+    """The token that is the whole of ``text``, white space at the ends aside; None without one."""
+    return _read_token(text) if len(text) <= MAX_TOKEN else None
 
 
 @lru_cache(maxsize=256)
-def read_token(text: str) -> Token | None:
-    """The token that is the whole of ``text``, white space at the ends aside; None without one."""
-    plain = _plain(text) if len(text) <= MAX_TOKEN else ""
+def _read_token(text: str) -> Token | None:
+    plain = _plain(text)
     found = _TOKEN.match(plain)
     if found is None or not found.lastgroup or found.end() != len(plain):
         return None
     return _read(found) if _OF_INTEREST.search(plain) else None
 
 
-@lru_cache(maxsize=256)
 def read_number(text: str) -> Decimal | None:
     """The number that is the whole of ``text``, with its printed decimals; None without one."""
-    found = _NUMBER_ONLY.fullmatch(_plain(text)) if len(text) <= MAX_TOKEN else None
+    return _read_number(text) if len(text) <= MAX_TOKEN else None
+
+
+@lru_cache(maxsize=256)
+def _read_number(text: str) -> Decimal | None:
+    found = _NUMBER_ONLY.fullmatch(_plain(text))
     return None if found is None or found["percent"] else _decimal(found)
 
 
@@ -126,12 +138,13 @@ def tidy(text: str) -> str:
 def _plain(text: str) -> str:
     """Compatibility forms resolved, digits and dashes in ASCII, nothing invisible, single spaces.
 
-    An em dash is punctuation and gets spaces; shorter dashes are hyphens or minus signs.
+    An em dash is punctuation and gets spaces; shorter dashes are hyphens or minus signs, but for
+    those that begin an entry of a list.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _few_marks(text))
         text = _NOT_ASCII.sub(lambda found: _fold(found[0]), text)
-    return " ".join(text.split())
+    return " ".join(_BULLET.sub("\n\u2022", text).split())
 
 
 def _few_marks(text: str) -> str:
@@ -166,13 +179,22 @@ def _read(found: re.Match[str]) -> Token:
 
 
 def _date(text: str) -> str | None:
-    """ISO form of a matched date; None for 30 February."""
-    numbers = [int(digits) for digits in re.findall("[0-9]+", text)]
-    if len(numbers) == 3:
-        year, month, day = numbers
-    else:
-        day, year = numbers
+    """ISO form of a matched date; None for 30 February, and where two days may be meant."""
+    found = re.findall("[0-9]+", text)
+    year = int(found.pop(next(i for i, digits in enumerate(found) if len(digits) == 4)))
+    numbers = [int(digits) for digits in found]
+    if len(numbers) == 1:
         month = next(i for i, name in enumerate(_MONTHS, 1) if name in text.lower())
+        orders = [(month, numbers[0])]
+    elif text[:4].isdigit():
+        orders = [(numbers[0], numbers[1])]
+    else:
+        orders = [(numbers[0], numbers[1]), (numbers[1], numbers[0])]
+    meant = {day for order in orders if (day := _iso(year, *order)) is not None}
+    return meant.pop() if len(meant) == 1 else None
+
+
+def _iso(year: int, month: int, day: int) -> str | None:
     try:
         return date(year, month, day).isoformat()
     except ValueError:
@@ -203,8 +225,9 @@ def _canonical(number: Decimal) -> str:
 
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_FOLDED = {"\u2212": "-", "\u2044": "/", "\u2215": "/", "\u2014": " - ", "\u2015": " - "}
+_FOLDED = {"\u2212": "-", "\u2044": "/", "\u2215": "/", "\u2014": " \u2014 ", "\u2015": " \u2014 "}
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_BULLET = re.compile(r"\n[^\S\n]*+[-+](?=\s)")
 _INSIDE_BRACKETS = re.compile(r"(?<=[(\[{]) | (?=[)\]}])")
 _OF_INTEREST = re.compile("[0-9@]")
 
@@ -221,7 +244,8 @@ _MONEY = (
     "|(?i:EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK)(?![^\\W0-9_]))"
 )
 _NUMBER = rf"""
-    (?P<sign>(?<![\w%])[-+])? (?:{_MONEY}\ ?)?
+    (?: (?P<sign>(?<![\w%])[-+]) (?: (?<=\A[-+])\  | (?<=:[-+])\  | (?<=:\ [-+])\  )? )?
+    (?:{_MONEY}\ ?)?
     (?P<digits>
         (?:[1-9][0-9]{{0,2}}(?:,[0-9]{{3}}){{1,9}}+ | 0 | [1-9][0-9]{{0,29}}+) (?:\.[0-9]{{1,30}}+)?
         | (?<![\w.])\.[0-9]{{1,30}}+
@@ -238,12 +262,18 @@ _TOKEN = re.compile(
             [0-9]{{4}}(?P<sep>[-/.])[0-9]{{1,2}}(?P=sep)[0-9]{{1,2}}
             | {_DAY}(?:\ of\ |[\ -]){_MONTH},?[\ -][0-9]{{4}}
             | {_MONTH}\ {_DAY}(?:,\ ?|\ )[0-9]{{4}}
+            | [0-9]{{4}}[\ -]{_MONTH}[\ -]{_DAY}
+              (?! ,?\ [0-9]{{4}}\b (?! [-/] | \ {_MONTH} ) )  # 1500 May 13, 2031: a number first
+            | [0-9]{{1,2}}(?P<mark>[-/.])[0-9]{{1,2}}(?P=mark)[0-9]{{4}}
         )
-        (?: (?=T[0-9]{{2}}:[0-9]{{2}}) | (?! [\w@] | [-.+'&\\]\w | :[0-9] ) )
+        (?: (?=T[0-9]{{2}}:[0-9]{{2}}) | (?! [\w@] | [-.+&\\]\w | '(?!s\b)\w | :[0-9] ) )
     )
     | (?P<time>
-        (?:(?<=[0-9])T)?
-        (?: [0-9]{{1,2}}:[0-9]{{2}}(?::00)?(?:{_HALF})? | [0-9]{{1,2}}(?:\.[0-9]{{2}})?{_HALF} )
+        (?:
+            (?<=[0-9])T[0-9]{{2}}:[0-9]{{2}}(?::00)?Z?
+            | [0-9]{{1,2}}[:hH][0-9]{{2}}(?::00)?(?:[hH]|{_HALF})?
+            | [0-9]{{1,2}}(?:\.[0-9]{{2}}|\ o['\u2019]clock)?{_HALF}
+        )
         (?! [\w@] | [.+'&\\]\w | :[0-9] )
     )
     | (?P<number> {_NUMBER} (?! [\w@%] | [-.+'&\\]\w | [,:/][0-9] ) )
