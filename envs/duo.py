@@ -29,7 +29,7 @@ try:
     from pettingzoo import AECEnv  # type: ignore[import-untyped]
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        "headway.envs.duo needs pettingzoo; install it with: pip install 'headway[multi]'"
+        "headway.envs.duo needs pettingzoo, the extra headway[multi]: pip install pettingzoo"
     ) from missing
 
 AGENT, USER = "agent", "user"

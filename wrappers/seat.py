@@ -22,7 +22,9 @@ try:
     from pettingzoo import AECEnv  # type: ignore[import-untyped]
     from pettingzoo.utils.wrappers import BaseWrapper  # type: ignore[import-untyped]
 except ImportError as error:
-    raise ImportError("SeatChannels needs pettingzoo: pip install 'headway[multi]'") from error
+    raise ImportError(
+        "SeatChannels needs pettingzoo, the extra headway[multi]: pip install pettingzoo"
+    ) from error
 
 
 class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has no types
