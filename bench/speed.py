@@ -222,6 +222,11 @@ def _turns(episodes: Sequence[_Episode]) -> Iterator[_Subject]:
     def played(env: gym.Env[Any, Any], turn: Callable[[str], object]) -> Sample:
         return partial(of_turns, actions, lambda number: episodes[number].begin(env), turn)
 
+    def begin_and_grade(number: int) -> None:
+        """What a reward layer does at reset: the first grade reads every table, later ones few."""
+        episodes[number].begin(env)
+        grade()
+
     def call_and_grade(action: str) -> None:
         env.step(action)
         grade()
@@ -234,7 +239,8 @@ def _turns(episodes: Sequence[_Episode]) -> Iterator[_Subject]:
     parsed = partial(of_calls, [partial(parse_action, text, "json") for text in texts])
 
     yield _Subject("trivial step", "us", steps)
-    yield _Subject(TURN, "us", played(env, call_and_grade), "trivial step")
+    graded = partial(of_turns, actions, begin_and_grade, call_and_grade)
+    yield _Subject(TURN, "us", graded, "trivial step")
     yield _Subject("tool call", "us", played(env, env.step), "trivial step")
     yield _Subject("grade, new state", "us", lambda: _grades(states), "trivial step")
     yield _Subject("grade, known state", "us", lambda: _grades(states, again=True), "trivial step")
