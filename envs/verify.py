@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from headway.envs.contract import Run, UnsoundTask, certify, examine, honest, wrong
+from headway.envs.attempts import honest, wrong
+from headway.envs.contract import Run, UnsoundTask, certify, examine
 from headway.envs.domain import Domain, load
 from headway.envs.faults import FAULTS, plant, spoil_grader
 from headway.envs.render import Instance, build

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.envs import DOMAINS
-from headway.envs.contract import Run, certify, honest, wrong
+from headway.envs.attempts import honest, wrong
+from headway.envs.contract import Run, certify
 from headway.envs.domain import Domain, load
 from headway.envs.render import Instance
 from headway.envs.rng import Rng
