@@ -289,6 +289,15 @@ def test_progress_reaches_the_schedules_of_all_lanes() -> None:
     assert headway.set_progress(vec, 5) == 2
 
 
+def test_schedules_in_other_processes_are_not_passed_over_in_silence() -> None:
+    vector = headway.make_vec(ID, 1, vectorization_mode="async")
+    try:
+        with pytest.raises(TypeError, match="set_progress"):
+            headway.set_progress(vector, 5)
+    finally:
+        vector.close()
+
+
 def test_resetting_all_lanes_revives_the_dead(fragile) -> None:
     vec = lanes_of(fragile, 2)
     vec.reset([1, 1])
