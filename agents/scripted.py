@@ -6,6 +6,7 @@ answer, for doing nothing, for acting blindly and for reading without acting.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from operator import itemgetter
@@ -31,7 +32,7 @@ class Agent(Protocol):
         ...
 
 
-class _Script:
+class _Script(ABC):
     """Plays a list of actions that is known when the episode begins."""
 
     def __init__(self) -> None:
@@ -55,8 +56,8 @@ class _Script:
             raise gym.error.ResetNeeded("no episode has begun; call reset(env, obs) before act()")
         return self._rest.pop() if len(self._rest) > 1 else self._rest[0]
 
-    def _actions(self, env: ToolEnv) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _actions(self, env: ToolEnv) -> list[str]: ...
 
 
 class Oracle(_Script):

@@ -123,7 +123,9 @@ class Filter(Layer, ABC):
 L = TypeVar("L", bound=Layer)
 
 
-class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs, Generic[L]):
+class RewardLayer(
+    gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs, ABC, Generic[L]
+):
     """What both wrappers share: who grades, what is base, the memory of the episode.
 
     Args:
@@ -176,8 +178,8 @@ class RewardLayer(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         self.layer.load_state_dict(state["layer"])
         self._adopts = state["adopts"]
 
-    def _begin(self, record: Record) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _begin(self, record: Record) -> None: ...
 
     def _adopt(self, reward: float, info: dict[str, Any]) -> dict[str, Any]:
         """Makes the sum right in foreign environments and behind wrappers that change rewards.
