@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -61,3 +62,34 @@ def nearest(value: object, names: Iterable[object]) -> str:
         return ""
     near = difflib.get_close_matches(value, [n for n in names if isinstance(n, str)], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def named(name: str, value: str, known: Mapping[str, T]) -> T:
+    """What a registered name stands for.
+
+    Args:
+        name: The parameter, for the message.
+        value: A key of ``known``, or ``"module:attribute"`` for one of your own, which must be
+            callable.
+        known: What is registered.
+
+    Raises:
+        ValueError: There is no such name, module or attribute.
+    """
+    if isinstance(value, str) and value in known:
+        return known[value]
+    if not isinstance(value, str) or ":" not in value:
+        choice = f"one of {list(known)} or " if known else ""
+        raise ValueError(
+            f"{name} must be {choice}'module:attribute', got {value!r}{nearest(value, known)}"
+        )
+    module, _, attribute = value.partition(":")
+    try:
+        found: T = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must name something as 'module:attribute', got {value!r}"
+        ) from error
+    if not callable(found):
+        raise ValueError(f"{name} must name something that can be called, got {value!r}")
+    return found

@@ -1,4 +1,4 @@
-"""The command line: list, play, verify, eval, bench, demo.
+"""The command line: list, play, verify, eval, rescore, audit, bench, demo.
 
 Answers go to stdout, progress bars and complaints to stderr. Exit status: 0 fine, 1 a check or
 the machine failed, 2 wrong usage, 130 interrupted. A shell starts background jobs with Ctrl-C
@@ -21,6 +21,7 @@ from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,16 +38,23 @@ from rich.progress import (
 )
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from headway.agents import AGENTS, Evaluation, demo, evaluate
+from headway.agents.audit import Audit, audit
 from headway.agents.evaluate import make, maker
 from headway.agents.person import HELP, Left, Person, told_of
-from headway.arguments import nearest
+from headway.agents.rescore import Rescored, rescore
+from headway.arguments import nearest, number
 from headway.envs import DOMAINS
 from headway.envs.box import SandboxDied
 from headway.envs.domain import Domain, load
 from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS
 from headway.envs.verify import WORLDS_PER_FAULT, Report, verify
+from headway.wrappers.audit import staged
+from headway.wrappers.record import Recorder
+from headway.wrappers.stack import build
+from headway.wrappers.transforms import AtEnd
 
 Told = Callable[[str, int, int], None]
 """``told(what, done, of)`` moves a progress bar."""
@@ -58,6 +66,9 @@ MOST_JOBS = 1024
 
 CURVE_ROWS = 12
 """About so many turns of a progress curve are printed."""
+
+BRIEF = 24
+"""Characters of a value in a table of differences."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -206,6 +217,7 @@ def _eval(args: argparse.Namespace) -> int:
             f"argument --episodes: must be a multiple of --samples {args.samples}, "
             f"got {args.episodes}"
         )
+    _check_stack(args, args.id, **_settings(args))
     with _bars() as told:
         result = evaluate(
             args.id,
@@ -214,6 +226,10 @@ def _eval(args: argparse.Namespace) -> int:
             samples=args.samples,
             seed0=args.seed,
             jobs=args.jobs,
+            stack=args.stack,
+            gamma=args.gamma,
+            on_truncation=args.on_truncation or "zero",
+            record=args.record,
             told=partial(told, args.agent),
             **_settings(args),
         )
@@ -250,9 +266,201 @@ def _print_evaluation(out: Console, result: Evaluation) -> None:
     for family, share in result.by_check.items():
         checks.add_row(family, _number(share, ".0%"))
     out.print(f"{result.agent} on {result.id}", table, curve, checks, sep="\n", markup=False)
+    if result.stack is not None:
+        returns = _table("channel", f"mean return (gamma {result.gamma:g})")
+        for name, value in result.returns.items():
+            returns.add_row(name, _amount(value))
+        out.print(returns)
     for k, chance in result.pass_at_k.items():
         out.print(f"pass@{k}: {_number(chance, '.0%')}")
     out.print(f"no verdict: {result.no_verdict}, machine died: {result.died}")
+
+
+def _check_stack(args: argparse.Namespace, id: str, **settings: Any) -> None:
+    """Ends with wrong usage where layers or a file of trajectories cannot be what is asked for."""
+    for name, value in (("--gamma", args.gamma), ("--on-truncation", args.on_truncation)):
+        if args.stack is None and value is not None:
+            args.parser.error(f"argument {name}: is for the layers of --stack, which is missing")
+    if args.stack is not None and args.gamma is None:
+        args.parser.error("argument --stack: needs --gamma, which must equal the learner's")
+    env = make(id, **settings)
+    try:
+        if args.stack is not None:
+            with _theirs(args.stack):
+                ends: AtEnd = args.on_truncation or "zero"
+                env = build(env, args.stack, gamma=args.gamma, on_truncation=ends)
+    except argparse.ArgumentTypeError as error:
+        args.parser.error(f"argument --stack: {error}")
+    try:
+        if args.command == "eval" and args.record is not None:
+            Recorder(env, args.record)
+    except (OSError, ValueError) as error:
+        args.parser.error(f"argument --record: {error}")
+
+
+def _rescore(args: argparse.Namespace) -> int:
+    if not Path(args.file).is_file():
+        args.parser.error(f"argument FILE: no file {args.file!r}")
+    with _theirs(args.file):  # what was recorded may be in the current folder
+        pass
+    if args.stack is not None or args.gamma is not None or args.on_truncation is not None:
+        _check_stack(args, args.env or next(iter(DOMAINS)))
+    try:
+        with _bars() as told:
+            found = rescore(
+                args.file,
+                env=args.env,
+                stack=args.stack,
+                gamma=args.gamma,
+                on_truncation=args.on_truncation or "zero",
+                told=partial(told, "episodes"),
+            )
+    except ValueError as error:
+        args.parser.error(f"argument FILE: {error}")
+    if not found.episodes:
+        args.parser.error(f"argument FILE: no episode in {args.file!r}")
+    for line, size in found.torn:
+        what = f"torn after {size} bytes and dropped: its writer was killed, or the disk full"
+        print(f"headway: {args.file}:{line}: {what}", file=sys.stderr)
+    for why, lost in (("cannot be played again", found.failed), ("had died", found.died)):
+        for one in lost:
+            what = f"{one.task_id or 'an episode'} {why}: {one.reason}"
+            print(f"headway: {args.file}:{one.episode}: {what}", file=sys.stderr)
+    if args.json:
+        _print_json(found.as_json())
+    else:
+        _print_rescored(_out(), found)
+    return 0 if found.same else 1
+
+
+def _print_rescored(out: Console, found: Rescored) -> None:
+    seen: dict[str, list[Any]] = {}
+    for one in found.differences:
+        seen.setdefault(one.what, []).append(one)
+    if seen:
+        table = _table("what", "episodes", "times", "line", "turn", "was", "now")
+        for what, ones in seen.items():
+            first = ones[0]
+            turn = "" if first.turn is None else str(first.turn)
+            places = (
+                str(len({one.episode for one in ones})),
+                str(len(ones)),
+                str(first.episode),
+                turn,
+            )
+            row = (_brief(what, 60), *places, _brief(first.was), _brief(first.now))
+            table.add_row(*(Text(cell) for cell in row))
+        out.print(table)
+    returns = _table("channel", "mean return was", "now")
+    for name in dict.fromkeys((*found.was, *found.now)):
+        sides = (side.get(name, math.nan) for side in (found.was, found.now))
+        returns.add_row(name, *map(_amount, sides))
+    out.print(returns)
+    out.print(
+        f"{found.identical} of {found.episodes} episodes are identical, {found.same_verdicts} have "
+        f"the same verdicts; {len(found.failed)} cannot be played again, {len(found.died)} had "
+        f"died, {len(found.torn)} torn lines",
+        markup=False,
+    )
+
+
+def _brief(value: Any, most: int = BRIEF) -> str:
+    """A value of any size and content in a cell of a table."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= most and text.isprintable() else f"{text[:most]!r}..."
+
+
+def _audit(args: argparse.Namespace) -> int:
+    ends: AtEnd = args.on_truncation
+    try:
+        with _theirs(args.stack):
+            world = make(args.id, **_settings(args))
+            staged(world, args.stack, gamma=args.gamma, on_truncation=ends).close()
+    except argparse.ArgumentTypeError as error:
+        args.parser.error(f"argument --stack: {error}")
+    with _bars() as told:
+        found = audit(
+            args.id,
+            args.stack,
+            gamma=args.gamma,
+            on_truncation=ends,
+            tasks=args.tasks,
+            seed0=args.seed,
+            told=partial(told, "audit"),
+            **_settings(args),
+        )
+    if args.json:
+        _print_json(found.as_json())
+    else:
+        _print_audit(_out(), found)
+    return 0 if found.sound else 1
+
+
+def _print_audit(out: Console, found: Audit) -> None:
+    table = _table("channel", "bound", "seen", "verdict")
+    for one in found.channels:
+        table.add_row(*map(Text, (one.name, _range(one.bound), _range(one.seen), one.verdict)))
+    out.print(f"{found.stack or 'no layers'} on {found.id}, gamma {found.gamma:g}", markup=False)
+    out.print(table)
+    for one in found.channels:
+        if one.counterexample is not None:
+            who = one.counterexample["farmer"]
+            _print_play(out, f"{one.name}: {one.verdict} ({who})", one.counterexample)
+    proof = found.proof
+    if proof.preserved:
+        claim = "as" if proof.claimed else "and that is more than"
+        out.print(f"What is best with the stack is best without it, {claim} its layers claim.")
+    else:
+        claim = "though its layers claim so" if proof.claimed else "nor do its layers claim so"
+        out.print(f"What is best with the stack is NOT always best without it, {claim}.")
+    if found.counterexample is not None:
+        for play in (found.counterexample, found.counterexample["instead"]):
+            _print_play(out, play["farmer"], play)
+        out.print(
+            f"The first is worth {_amount(found.counterexample['gap'])} more with the stack, luck "
+            "averaged"
+            + ("." if found.counterexample["outcome"] else ", if the second is paid for, but less.")
+        )
+        if found.on_truncation == "keep" and "submit" not in found.counterexample["actions"]:
+            out.print(
+                "It pays not to submit: a cut episode keeps its potential, which is right only for "
+                "a learner that bootstraps there."
+            )
+    if proof.distance is not None:
+        out.print(f"STARC distance from the bare reward, in a miniature: {proof.distance:.3f}")
+    ahead = found.dominance
+    out.print(
+        f"Success {'comes' if ahead.holds else 'does NOT come'} first: at the nearest, in "
+        f"{ahead.task_id}, the worst success returned {_amount(ahead.worst_success)} and the best "
+        f"failure {_amount(ahead.best_failure)}.",
+        markup=False,
+    )
+    limit = "any number of" if ahead.turns is None else str(ahead.turns)
+    out.print(
+        f"A success within {limit} turns is ahead of all that the channels can pay together, "
+        f"{ahead.dense:.3f}; episodes take up to {ahead.longest} turns."
+    )
+    if found.no_verdict:
+        out.print(f"Farmers made the grader fail in {found.no_verdict} episodes.")
+    out.print(f"The stack is {'sound' if found.sound else 'NOT sound'}.")
+
+
+def _print_play(out: Console, title: str, play: Mapping[str, Any]) -> None:
+    """One counter-example; a loop stands once, after the way to it."""
+    out.print(f"{title}; pays {_amount(play['pays'])} in {play['task_id']}:", markup=False)
+    actions, loop = play["actions"], play["loop"]
+    begins = (n for n in range(len(actions)) if loop and actions[n : n + len(loop)] == loop)
+    way = actions[: next(begins, len(actions))]
+    lines = [(sum(1 for _ in same), action) for action, same in groupby(way)]
+    for count, action in lines:
+        times = f"{count} times " if count > 1 else ""
+        out.print(f"  {times}{action}", markup=False, no_wrap=True, overflow="ellipsis")
+    for action in loop:
+        out.print(f"  again and again {action}", markup=False, no_wrap=True, overflow="ellipsis")
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return " to ".join(_amount(end) if math.isfinite(end) else "any" for end in ends)
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -339,6 +547,24 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "Apps --agent random --difficulty 3 --samples 4 --jobs 2",
         "Apps --agent reader --template bills --rendering 4 --json",
         "Apps --agent mine:make_agent --episodes 20",
+        "Apps --stack progress(c=0.3),gate --gamma 1.0 --record runs.jsonl",
+    )
+    again = command(
+        "rescore",
+        _rescore,
+        "play recorded episodes again and name what differs",
+        "runs.jsonl",
+        "runs.jsonl --stack potential --gamma 0.95 --json",
+        "runs.jsonl --env mine:WORLD",
+    )
+    farm = command(
+        "audit",
+        _audit,
+        "look for farms, broken bounds and changed optima in a reward stack",
+        "Apps --stack progress,gate --gamma 0.99",
+        "Apps --stack 'progress(c=0.3),gate(gate=clean),potential' --gamma 1.0 --tasks 20",
+        "Apps --stack potential --on-truncation keep --gamma 0.9 --json",
+        "Apps --stack mine:reward --gamma 0.95",
     )
     bench = command(
         "bench",
@@ -352,7 +578,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "demo", _demo, "show progress, rewards and agents in a minute", "", "--out /tmp/demo.html"
     )
 
-    for sub in (play, score):
+    for sub in (play, score, farm):
         sub.add_argument("id", type=_id, metavar="ID", help=f"Apps or headway/Apps-v0; {OWN}")
         sub.add_argument(
             "--difficulty",
@@ -369,7 +595,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
             help="how the task is told: 0 a list of calls, 4 a vague request (default: 2)",
         )
         sub.add_argument("--template", metavar="NAME", help="a family of tasks (default: any)")
-    for sub, split in ((play, "train"), (score, "test")):
+    for sub, split in ((play, "train"), (score, "test"), (farm, "train")):
         sub.add_argument(
             "--split",
             type=_one_of(SPLITS),
@@ -388,9 +614,54 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help=f"{', '.join(AGENTS)} (default: oracle); module:ATTRIBUTE for a function of your own "
         "that makes an agent from a seed",
     )
+    for sub in (score, again):
+        sub.add_argument(
+            "--stack",
+            metavar="LAYERS",
+            help="reward layers, from the inside out, for example 'progress(c=0.3),gate'"
+            + ("; without it those that were recorded" if sub is again else ""),
+        )
+        sub.add_argument(
+            "--gamma",
+            type=_gamma,
+            metavar="X",
+            help="the learner's discount per turn, in (0, 1], for --stack and the returns",
+        )
+        sub.add_argument(
+            "--on-truncation",
+            type=_one_of(("zero", "keep")),
+            metavar="zero|keep",
+            help="what shaping in --stack takes a cut episode for: ended, or bootstrapped (zero)",
+        )
+    score.add_argument("--record", metavar="FILE", help="add every episode to a file, as JSON")
+    again.add_argument("file", metavar="FILE", help="what --record wrote")
+    again.add_argument(
+        "--env", type=_id, metavar="ID", help=f"play there instead: a registered id; {OWN}"
+    )
+    farm.add_argument(
+        "--stack",
+        required=True,
+        metavar="LAYERS",
+        help="reward layers, from the inside out, for example 'progress(c=0.3),gate'",
+    )
+    farm.add_argument(
+        "--gamma",
+        type=_gamma,
+        required=True,
+        metavar="X",
+        help="the learner's discount per turn, in (0, 1]",
+    )
+    farm.add_argument(
+        "--on-truncation",
+        type=_one_of(("zero", "keep")),
+        default="zero",
+        metavar="zero|keep",
+        help="what shaping takes a cut episode for: ended, or bootstrapped (default: zero)",
+    )
     for sub, name, most, default, says in (
         (score, "--episodes", MOST, 100, "episodes in all"),
         (score, "--samples", MOST, 1, "episodes of each task, for pass@k"),
+        (farm, "--tasks", MOST, 4, "tasks to farm"),
         (score, "--jobs", MOST_JOBS, 1, "processes; the result does not depend on it"),
         (proof, "--seeds", MOST, 100, "tasks in all"),
         (demo, "--episodes", MOST, 24, "episodes of each agent"),
@@ -414,7 +685,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     demo.add_argument(
         "--out", type=Path, default=Path(), metavar="PATH", help="file or folder (default: here)"
     )
-    for sub in (listing, proof, score, bench):
+    for sub in (listing, proof, score, again, farm, bench):
         sub.add_argument("--json", action="store_true", help="print one JSON object")
 
     first = next((a for a in argv if not a.startswith("-")), None)
@@ -422,9 +693,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         parser.error(f"no command {first!r}; {_nearest(first, commands.choices)}")
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        known = dict.fromkeys(re.findall(r"--[a-z]+", args.parser.format_help()))
+        known = dict.fromkeys(re.findall(r"--[a-z-]+", args.parser.format_help()))
         args.parser.error(f"no argument {unknown[0]!r}; {_nearest(unknown[0], known)}")
-    if args.command in ("play", "eval") and args.template is not None:
+    if args.command in ("play", "eval", "audit") and args.template is not None:
         names = load(_where(args.id)).template_names(args.split)
         _check(args, f"--template (split {args.split})", args.template, names)
     return args
@@ -504,6 +775,14 @@ def _whole(least: int, most: int = MOST) -> Callable[[str], int]:
     return read
 
 
+def _gamma(text: str) -> float:
+    try:
+        return number("gamma", float(text), "(0, 1]")
+    except ValueError:
+        said = f"must be a number in (0, 1], got {text[:40]!r}"
+        raise argparse.ArgumentTypeError(said) from None
+
+
 def _one_of(allowed: Sequence[Any]) -> Callable[[str], Any]:
     names = {str(value): value for value in allowed}
 
@@ -525,7 +804,7 @@ def _check(args: argparse.Namespace, name: str, value: str, allowed: Sequence[st
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """What ``play`` and ``eval`` pass on to the environment."""
+    """What ``play``, ``eval`` and ``audit`` pass on to the environment."""
     return {name: getattr(args, name) for name in ("difficulty", "rendering", "template", "split")}
 
 
@@ -586,6 +865,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def _amount(value: float) -> str:
+    return _number(round(value, 9) + 0.0, ".3f")  # what rounding left of 0 has no sign
 
 
 def _number(value: float, form: str) -> str:

@@ -21,13 +21,17 @@ from statistics import fmean
 from typing import Any, Literal
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
 from headway.agents.scripted import AGENTS, Agent, own
 from headway.arguments import one_of
 from headway.envs.box import SandboxDied
 from headway.envs.task import TaskKey
 from headway.envs.tool_env import ToolEnv
-from headway.verifiers import Verdict
+from headway.verifiers import Record, Verdict
+from headway.wrappers.record import Recorder
+from headway.wrappers.stack import build
+from headway.wrappers.transforms import AtEnd
 
 Told = Callable[[int, int], None]
 """``told(done, of)`` hears how many episodes are over."""
@@ -57,6 +61,7 @@ class Episode:
             carried; NaN before the first.
         families: Per family of checks (the id up to its first dot) whether all of it counts at
             the end.
+        returns: Discounted sum of ``base`` and of what each channel paid, see :func:`paid`.
     """
 
     task_id: str = ""
@@ -66,6 +71,7 @@ class Episode:
     success: bool = False
     curve: tuple[float, ...] = ()
     families: Mapping[str, bool] | None = None
+    returns: Mapping[str, float] | None = None
 
     @property
     def turns(self) -> int:
@@ -82,12 +88,16 @@ class Evaluation:
         agent: Name of the agent.
         played: The episodes in the order of their seeds, samples of one task side by side.
         samples: How many episodes each task was played.
+        stack: The reward layers; None for the bare environment, or what a function made.
+        gamma: The discount of :attr:`returns`.
     """
 
     id: str
     agent: str
     played: tuple[Episode, ...]
     samples: int = 1
+    stack: str | None = None
+    gamma: float = 1.0
 
     @cached_property
     def scored(self) -> tuple[Episode, ...]:
@@ -170,9 +180,17 @@ class Evaluation:
                 found.setdefault(family, []).append(counts)
         return {family: _mean(found[family]) for family in sorted(found)}
 
+    @property
+    def returns(self) -> dict[str, float]:
+        """Mean discounted return of ``base`` and of each channel."""
+        return mean_returns(e.returns or {} for e in self.scored)
+
     def as_json(self) -> dict[str, Any]:
-        """Plain data; intervals, curves and machines that died stand in the rows by template."""
-        return {
+        """Plain data; intervals, curves and machines that died stand in the rows by template.
+
+        ``stack``, ``gamma`` and ``returns`` are there where a stack was asked for.
+        """
+        found = {
             "id": self.id,
             "agent": self.agent,
             "episodes": self.episodes,
@@ -184,6 +202,9 @@ class Evaluation:
             "by_check": self.by_check,
             "no_verdict": self.no_verdict,
         }
+        if self.stack is None:
+            return found
+        return {**found, "stack": self.stack, "gamma": self.gamma, "returns": self.returns}
 
     def _row(self) -> dict[str, Any]:
         return {
@@ -207,6 +228,10 @@ def evaluate(
     split: str = "test",
     seed0: int = 0,
     jobs: int = 1,
+    stack: str | None = None,
+    gamma: float | None = None,
+    on_truncation: AtEnd = "zero",
+    record: str | None = None,
     told: Told = lambda done, of: None,
     **env_kwargs: Any,
 ) -> Evaluation:
@@ -228,6 +253,12 @@ def evaluate(
         seed0: First seed, at least 0.
         jobs: Processes, at least 1. Above 1, ``env`` and ``agent`` must be picklable and a
             script needs its ``if __name__ == "__main__"``.
+        stack: Reward layers to put around it, as in :func:`headway.wrappers.stack.build`.
+        gamma: The learner's discount per turn, in (0, 1]; needed with ``stack``, and no use
+            without.
+        on_truncation: Given to every layer of ``stack`` that takes it.
+        record: File to which every episode is added, see :class:`Recorder`; episodes of several
+            jobs stand there in the order in which they ended.
         told: Hears how far it has come.
         **env_kwargs: For the environment.
 
@@ -246,6 +277,11 @@ def evaluate(
             raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
     if episodes % samples:
         raise ValueError(f"episodes must be a multiple of samples={samples}, got {episodes}")
+    if (stack is None) is not (gamma is None):
+        raise ValueError(
+            "gamma must be given with stack, where it must equal the learner's discount, and only "
+            f"there; got stack {stack!r} and gamma {gamma!r}"
+        )
     maker(agent)
     if isinstance(env, gym.Env) or not (isinstance(env, str) or callable(env)):
         raise TypeError(
@@ -253,10 +289,11 @@ def evaluate(
             f"one of its own, got {env!r}"
         )
     new = partial(make, env, split=split, **env_kwargs)
-    probe = new()
+    layers = partial(_layered, new, stack, gamma, on_truncation, record)
+    probe = layers()
     own(probe)
     probe.close()
-    tries = partial(_tries, new, agent, samples)
+    tries = partial(_tries, layers, agent, samples, 1.0 if gamma is None else gamma)
     seeds = range(seed0, seed0 + episodes // samples)
     played: list[Episode] = []
     with _mapped(tries, seeds, min(jobs, len(seeds))) as results:
@@ -268,6 +305,8 @@ def evaluate(
         agent=agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent)),
         played=tuple(played),
         samples=samples,
+        stack=stack,
+        gamma=1.0 if gamma is None else gamma,
     )
 
 
@@ -287,7 +326,17 @@ def make(env: str | Callable[..., gym.Env[Any, Any]], **settings: Any) -> gym.En
         if not isinstance(env, str):
             return env(**settings)
         _, _, name = env.partition(":")
-        return ToolEnv(env, **settings) if name.isidentifier() else gym.make(env, **settings)
+        if not name.isidentifier():
+            return gym.make(env, **settings)
+        made = ToolEnv(env, **settings)
+        made.spec = EnvSpec(
+            id=f"{made.domain.name}-v{made.domain.version}",
+            entry_point=f"{ToolEnv.__module__}:{ToolEnv.__qualname__}",
+            order_enforce=False,
+            disable_env_checker=True,
+            kwargs={"domain": env, **settings},
+        )
+        return made
     except TypeError as error:
         raise TypeError(
             f"env must take the settings {', '.join(settings)} of a headway environment, "
@@ -333,15 +382,16 @@ def maker(agent: str | Callable[[int], Agent]) -> Callable[[int], Agent]:
     return made
 
 
-def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int) -> Episode:
+def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int, gamma: float = 1.0) -> Episode:
     """One episode of a headway environment, graded at every turn.
 
     Args:
         env: The environment, with or without wrappers.
         agent: Who plays.
         seed: Of the task.
+        gamma: Discount per turn of the returns.
     """
-    task_id, template, curve = "", UNKNOWN, []
+    task_id, template, curve, records = "", UNKNOWN, [], []
     try:
         obs, info = env.reset(seed=seed)
         task_id, template = info["task_id"], TaskKey.parse(info["task_id"]).template
@@ -352,6 +402,7 @@ def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int) -> Episode:
         while not over:
             obs, _, terminated, truncated, info = env.step(agent.act(obs))
             over = terminated or truncated
+            records.append(info["headway"])
             # At the end the environment's own verdict stands: the box may be gone. It has none
             # where something around it ended the episode, such as a time limit.
             verdict = (info["headway"]["verdict"] if over else None) or grade()
@@ -366,7 +417,29 @@ def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int) -> Episode:
         success=verdict.success,
         curve=tuple(curve),
         families=_families(verdict),
+        returns=paid(records, gamma),
     )
+
+
+def paid(records: Iterable[Record], gamma: float) -> dict[str, float]:
+    """What an episode paid: ``sum(gamma**t * amount)`` of ``base`` and of each channel.
+
+    Args:
+        records: ``info["headway"]`` of each turn, the reset left out.
+        gamma: Discount per turn, in (0, 1].
+    """
+    sums = {"base": 0.0}
+    for turn, record in enumerate(records):
+        for name, amount in {"base": record["base"], **record["channels"]}.items():
+            sums[name] = sums.get(name, 0.0) + gamma**turn * amount
+    return sums
+
+
+def mean_returns(paid: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Mean over episodes of what :func:`paid` found; what an episode lacks paid it nothing."""
+    found = list(paid)
+    names = dict.fromkeys(name for sums in found for name in sums)
+    return {name: fmean(sums.get(name, 0.0) for sums in found) for name in names}
 
 
 def wilson(successes: int, episodes: int) -> tuple[float, float]:
@@ -420,16 +493,31 @@ def _families(verdict: Verdict) -> dict[str, bool]:
     return families
 
 
+def _layered(
+    make: Callable[[], gym.Env[Any, Any]],
+    stack: str | None,
+    gamma: float | None,
+    on_truncation: AtEnd,
+    record: str | None,
+) -> gym.Env[Any, Any]:
+    """A new environment with its reward layers, and around them what records it."""
+    env = make()
+    if stack is not None and gamma is not None:
+        env = build(env, stack, gamma=gamma, on_truncation=on_truncation)
+    return env if record is None else Recorder(env, record, gamma=gamma)
+
+
 def _tries(
     make: Callable[[], gym.Env[Any, Any]],
     agent: str | Callable[[int], Agent],
     samples: int,
+    gamma: float,
     seed: int,
 ) -> list[Episode]:
     """All tries at one task, in an environment of their own: no job sees what another did."""
     new, env = maker(agent), make()
     try:
-        return [play(env, _new(new, sample), seed=seed) for sample in range(samples)]
+        return [play(env, _new(new, sample), seed=seed, gamma=gamma) for sample in range(samples)]
     finally:
         env.close()
 

@@ -71,7 +71,7 @@ class NoOp(_Script):
     """Submits at once, having done nothing: the floor, which must be exactly 0."""
 
     def _actions(self, env: ToolEnv) -> list[str]:
-        return [_hand_in(env)]
+        return [hand_in(env)]
 
 
 class Reader(_Script):
@@ -89,7 +89,7 @@ class Reader(_Script):
             calls[look.tool] += 1
         ranked.sort(key=itemgetter(0))
         reads = [env.format(look.tool, look.args) for _, look in ranked]
-        return [*reads[: env.instance.task.max_turns - 1], _hand_in(env)]
+        return [*reads[: env.instance.task.max_turns - 1], hand_in(env)]
 
 
 class Random:
@@ -156,7 +156,7 @@ def own(env: gym.Env[Any, Any]) -> ToolEnv:
     return base
 
 
-def _hand_in(env: ToolEnv) -> str:
+def hand_in(env: ToolEnv) -> str:
     """The call that submits; where the task asks a question, with an empty answer."""
     asked = env.instance.toolbox["submit"].parameters["required"]
     return env.format("submit", dict.fromkeys(asked, ""))

@@ -10,6 +10,8 @@ from gymnasium.envs.registration import register
 DOMAINS: Mapping[str, str] = MappingProxyType(
     {
         "headway/Apps-v0": "headway.envs.domains.apps:APPS",
+        "headway/HopSearch-v0": "headway.envs.domains.hopsearch:HOPSEARCH",
+        "headway/House-v0": "headway.envs.domains.house:HOUSE",
     }
 )
 """Every id and the domain behind it; a new world adds one row."""

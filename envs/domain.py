@@ -7,14 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headway.envs.box import Box
 from headway.envs.rng import Rng
+from headway.envs.task import RENDERINGS
 from headway.envs.tools import Tool
 from headway.envs.wording import near
 from headway.envs.world import Action, Draft, Knobs, LatentWorld, Step
 from headway.verifiers import GRADER_VERSION, KINDS, Kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """A call of the numeric view; compared by identity, as a reader makes each one once."""
+
+    tool: str
+    args: Mapping[str, Any]
+
 
 Plan = Sequence[Step]
 Variant = Callable[[LatentWorld, Plan, Rng], "list[Action] | None"]
@@ -53,6 +66,37 @@ class Document:
     titles: Mapping[str, Sequence[str]]
 
 
+class Reader(Protocol):
+    """One world as classic RL sees it; pure functions of the box."""
+
+    def actions(self, box: Box) -> Sequence[Slot]:
+        """A call for every slot, whether it is possible now or not."""
+        ...
+
+    def mask(self, box: Box) -> Sequence[bool]:
+        """Which of them are possible now."""
+        ...
+
+    def features(self, box: Box, out: NDArray[np.float32]) -> None:
+        """Writes the state and the goal, numbers in [0, 1], into ``out``, which is all 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A numeric view: as many actions and numbers in every world of a domain.
+
+    Attributes:
+        slots: What each action does, in words; action i is always the i-th.
+        size: How many numbers ``Reader.features`` writes.
+        read: The reader of a world.
+    """
+
+    slots: tuple[str, ...]
+    size: int
+    read: Callable[[LatentWorld], Reader]
+
+
 @dataclass(frozen=True)
 class Domain:
     """A world: its state, its tools, its templates and what the contract needs to test it.
@@ -68,8 +112,10 @@ class Domain:
         sayings: What the templates can say: template, id, wordings. Every id has ``do`` and
             ``want``, three wordings or more each, the last third of which never occurs in train;
             ``ask``, the words by which a question is about it; and ``rule``, true for what can
-            stand in a document (R3). ``"vague"`` is a list: the request at R4.
-        document: Where rules can be moved to.
+            stand in a document (R3). ``"vague"`` is a list: the request at R4. The last two only
+            for the levels that the domain has.
+        renderings: Levels at which its tasks can be told, of 0 to 4.
+        document: Where rules can be moved to; None where no task is told at R3.
         undo: For tools whose effect can be taken back, the call that does it, from the result of
             the call that made it.
         voids: See :class:`headway.verifiers.Acceptance`.
@@ -81,13 +127,17 @@ class Domain:
         kinds: Check kinds, the shared ones by default.
         grader: Version of ``kinds``; part of every digest, raised by anything that changes a
             verdict.
+        unjudged: Tables besides ``tables`` that tools may write, such as where the agent stands: no
+            change there is progress or damage.
         sandbox: What its processes run in; ``"none"`` where all is in memory.
-        views: Kinds of numeric view that it offers to classic RL.
+        view: Its numeric view for classic RL; None where there is none.
+        random_from: Least difficulty at which random play must never succeed and earns at most
+            5 %. Above 1 only where a single goal can be met by chance and is meant to be.
         extras: Extras of the package that it needs.
         max_obs_chars: Longest observation.
 
     Raises:
-        ValueError: A template has no sayings.
+        ValueError: A template has no sayings, or a document is missing, or one too many.
     """
 
     name: str
@@ -98,27 +148,40 @@ class Domain:
     knobs: Mapping[int, Knobs]
     words: Mapping[str, Mapping[str, Sequence[str]]]
     sayings: Mapping[str, Mapping[str, Any]]
-    document: Document
     guess: Callable[[Box, Rng], Action]
     look: Callable[[Box], Sequence[Action]]
     stray: Callable[[LatentWorld, Rng], Sequence[Action]]
     variants: Mapping[str, Variant]
+    renderings: tuple[int, ...] = RENDERINGS
+    document: Document | None = None
     undo: Mapping[str, Callable[[Any], Action]] = field(default_factory=dict)
     voids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
     grader: str = GRADER_VERSION
+    unjudged: tuple[str, ...] = ()
     sandbox: str = "none"
-    views: tuple[str, ...] = ()
+    view: Numeric | None = None
+    random_from: int = 1
     extras: tuple[str, ...] = ()
     max_obs_chars: int = 6000
 
     def __post_init__(self) -> None:
+        if (self.document is not None) != (3 in self.renderings):
+            raise ValueError(
+                f"document must be given exactly if 3 is in renderings, got {self.renderings} and "
+                f"{self.document!r}"
+            )
         for template in self.templates:
             if template.name not in self.sayings:
                 raise ValueError(
                     f"sayings must have an entry for every template, has {list(self.sayings)} and "
                     f"none for {template.name!r}{near(template.name, self.sayings)}"
                 )
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of the wrappers that give classic RL a numeric view of it."""
+        return () if self.view is None else ("DiscreteActions", "Features")
 
     @cached_property
     def toolbox(self) -> Mapping[str, Tool]:

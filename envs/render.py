@@ -124,6 +124,7 @@ def build(domain: Domain, key: TaskKey) -> Instance:
         domain.words[key.split],
         domain.sayings[key.template],
         domain.tables,
+        domain.renderings,
     )
     domain.template(key.template).draft(draft)
     rng = Rng(*name, key.attempt, "flaky")
@@ -250,6 +251,7 @@ def _prose(say: _Speaker, sayings: Sequence[Saying]) -> tuple[tuple[Clause, ...]
 def _documented(
     say: _Speaker, domain: Domain, world: LatentWorld, tables: dict[str, Any]
 ) -> tuple[tuple[Clause, ...], str, dict[str, Any], tuple[Step, ...]]:
+    assert domain.document is not None  # else a key of the domain would not ask for this level
     rules = [s for s in world.sayings if s.rule]
     shown, _ = _prose(say, [s for s in world.sayings if not s.rule])
     moved = tuple(replace(say.clause(s, imperative=False), place="document") for s in rules)
@@ -310,4 +312,5 @@ def _acceptance(
         writes=tuple(rule for step in world.steps for rule in step.writes),
         voids=domain.voids,
         start=start,
+        candidates=world.candidates,
     )

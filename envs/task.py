@@ -149,7 +149,7 @@ class Task:
             "clauses": [{**asdict(c), "announces": sorted(c.announces)} for c in self.clauses],
             "tables": self.tables,
             "tools": self.tools,
-            "acceptance": asdict(self.acceptance),
+            "acceptance": self.acceptance.as_json(),
             "flaky": self.flaky,
             "limits": [self.max_turns, self.max_obs_chars],
             "schemas": self.schemas,

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
 
-from headway.arguments import one_of
+from headway.arguments import one_of, whole
 from headway.envs.actions import FORMATS, BadCall, ToolCall, format_calls, parse_action
 from headway.envs.box import Box, Reply, SandboxDied
 from headway.envs.contract import Certificate, certify
-from headway.envs.domain import Domain, load
+from headway.envs.domain import Domain, Numeric, Reader, Slot, load
 from headway.envs.render import Instance
 from headway.envs.rng import Rng
 from headway.envs.spaces import CUT, Cut, TextSpace
-from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS, TaskKey
+from headway.envs.task import DIFFICULTIES, SPLITS, TaskKey, digest_of
 from headway.envs.tools import describe
 from headway.envs.wording import cut
 from headway.verifiers import UNFINISHED, Checks, Grader, Verdict, blank
+from headway.verifiers.check import changes
 
 KEEP = 64
 """Certified tasks an environment remembers, so that siblings of a group are proved once."""
 
 OVER = "The episode is over."
+
+UNSEEN = "The reply is not shown."
+"""What every reply of a tool says in a blind episode."""
 
 LEAST = 80
 """Characters that every reply of a turn gets, however much the ones before it took."""
@@ -52,11 +58,17 @@ class ToolEnv(gym.Env[str, str | Cut]):
         domain: A :class:`Domain` or ``"module:attribute"``.
         difficulty: 1 to 5.
         template: Name of a template; None draws one for each seed.
-        rendering: 0 to 4, see ``headway.envs.render``.
+        rendering: One of ``domain.renderings``, see ``headway.envs.render``.
         split: ``"train"``, ``"dev"`` or ``"test"``.
         action_format: ``"json"`` or ``"hermes"``.
         ends_on: ``"submit"``, which tells nothing about the checks, or ``"success"``, which also
             ends the episode on the first successful state (classic RL).
+        seeds: ``(first, count)``: unseeded resets draw from these seeds only, and the environment
+            remembers their proofs, for learners that need many short episodes. None draws from all.
+        blind: Replies are replaced by a fixed text and nothing counts as seen: the control that
+            shows what an agent knows without looking. What the agent got wrong itself (text that
+            is no call, a call after the submission) and a request to call again are still told;
+            there is no numeric view.
 
     Raises:
         ValueError: An argument is outside its range.
@@ -74,10 +86,15 @@ class ToolEnv(gym.Env[str, str | Cut]):
         split: str = "train",
         action_format: str = "json",
         ends_on: str = "submit",
+        seeds: Sequence[int] | None = None,
+        blind: bool = False,
     ) -> None:
         self.domain = load(domain)
         self.action_format: str = one_of("action_format", action_format, FORMATS)
         self.ends_on: str = one_of("ends_on", ends_on, ("submit", "success"))
+        self.blind: bool = one_of("blind", blind, (False, True))
+        self._seeds = (0, 2**31) if seeds is None else _seed_range(seeds)
+        self._keep = KEEP if seeds is None else max(KEEP, len(DIFFICULTIES) * self._seeds[1])
         self._defaults = self._check(
             {
                 "template": template,
@@ -93,6 +110,9 @@ class ToolEnv(gym.Env[str, str | Cut]):
         self._certificate: Certificate | None = None
         self._verdict: Verdict | None = None
         self._lost: Verdict | None = None
+        self._reader: Reader | None = None
+        self._spoken: dict[Slot, str] = {}
+        self._calls: list[dict[str, Any]] = []
         self._ended = True
 
     # Gymnasium's interface.
@@ -114,7 +134,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
         """
         asked = self._asked(options or {})
         super().reset(seed=seed)
-        task_seed = int(self.np_random.integers(2**31)) if seed is None else int(seed)
+        task_seed = self._drawn() if seed is None else int(seed)
         self._begin(asked if isinstance(asked, TaskKey) else self._key(asked, task_seed))
         instance = self.instance
         tools = describe(list(instance.toolbox.values()), self.action_format)
@@ -134,6 +154,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
         if action is not CUT and not isinstance(action, str):
             raise TypeError(f"action must be str or headway.CUT, got {type(action).__name__}")
         self._turn += 1
+        self._calls = []
         try:
             text = "Cut from outside." if isinstance(action, Cut) else self._act(action)
         except SandboxDied as death:
@@ -203,6 +224,23 @@ class ToolEnv(gym.Env[str, str | Cut]):
             self._verdict = verdict
         return verdict
 
+    def gold(self) -> tuple[str, ...]:
+        """Right answers of the running task; none where it asks no question. Not for agents."""
+        secret = self.instance.world.secrets.get("answer")
+        return () if secret is None else (secret.value,)
+
+    def reference(self) -> list[dict[str, Any]]:
+        """One right sequence of calls, each ``{"tool", "args"}``; not for agents."""
+        actions = (action for step in self.instance.plan for action in step.actions)
+        return [{"tool": action.tool, "args": dict(action.args)} for action in actions]
+
+    def anchor(self) -> str:
+        """Digest of what differs from the reset, evidence included: equal in equal states."""
+        box = self.box
+        names = (*box.names(), *self.domain.unjudged, "seen", "submission")
+        found = [change for n in names for change in changes(n, box.start.table(n), box.table(n))]
+        return digest_of(sorted([c.table, c.key, c.kind, c.row] for c in found))
+
     def solution(self) -> list[str]:
         """Actions that solve the task from its start, one call each; for tests and baselines."""
         return [self.format(a.tool, a.args) for a in self.instance.solution()]
@@ -210,6 +248,55 @@ class ToolEnv(gym.Env[str, str | Cut]):
     def format(self, tool: str, args: Mapping[str, Any]) -> str:
         """One call as an action text."""
         return format_calls([ToolCall(tool, args)], self.action_format)
+
+    def actions(self) -> list[str]:
+        """Action texts of the numeric view, one a slot; slot i is the same action in every state.
+
+        A call that is not possible now is among them, and is answered with an error. Where only
+        ``submit`` ends an episode, it is the last.
+
+        Raises:
+            TypeError: The domain has no numeric view.
+            ResetNeeded: Nothing is running yet.
+        """
+        self._view()
+        texts, spoken = [], self._spoken
+        for slot in self._read().actions(self.box):
+            text = spoken.get(slot)
+            if text is None:
+                text = spoken[slot] = self.format(slot.tool, slot.args)
+            texts.append(text)
+        if self.ends_on == "submit":
+            asked = {"answer": ""} if self.instance.world.question else {}
+            texts.append(self.format("submit", asked))
+        return texts
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Which of :meth:`actions` are possible now, shape (n,); none where no episode is running.
+
+        Raises:
+            TypeError: The domain has no numeric view.
+        """
+        slots = len(self._view().slots)
+        out = np.zeros(slots + (self.ends_on == "submit"), np.bool_)
+        if not self._ended:
+            out[:slots] = self._read().mask(self.box)
+            out[slots:] = True
+        return out
+
+    def features(self) -> NDArray[np.float32]:
+        """The state, the goal and the share of turns left as numbers in [0, 1], shape (m,).
+
+        All 0 before the first reset.
+
+        Raises:
+            TypeError: The domain has no numeric view.
+        """
+        out = np.zeros(self._view().size + 1, np.float32)
+        if self._instance is not None:
+            self._read().features(self.box, out[:-1])
+            out[-1] = 1 - self._turn / self._instance.task.max_turns
+        return out
 
     def get_state(self) -> dict[str, Any]:
         """The episode as plain data; any process with the same domain can take it up."""
@@ -271,6 +358,11 @@ class ToolEnv(gym.Env[str, str | Cut]):
             raise ValueError(f"options must be task_id alone or others, got {sorted(options)}")
         return self._known(options["task_id"])
 
+    def _drawn(self) -> int:
+        """The seed of an unseeded reset."""
+        first, count = self._seeds
+        return first + int(self.np_random.integers(count))
+
     def _key(self, want: Mapping[str, Any], seed: int) -> TaskKey:
         """The first attempt at the task of a seed."""
         names = self.domain.template_names(want["split"])
@@ -305,7 +397,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
     def _proved(self, key: TaskKey) -> tuple[Instance, Certificate]:
         """The certified task of a key, remembered while it is among the latest."""
         proved = self._certified.pop(key, None) or certify(self.domain, key)
-        if len(self._certified) >= KEEP:
+        if len(self._certified) >= self._keep:
             del self._certified[next(iter(self._certified))]
         self._certified[key] = proved
         return proved
@@ -316,8 +408,24 @@ class ToolEnv(gym.Env[str, str | Cut]):
         self._instance, self._certificate = proved
         self.box = self._open(self._instance)
         self._grader = Grader(self._instance.task.acceptance, self.domain.kinds)
-        self._verdict = self._lost = None
-        self._turn, self._ended = 0, False
+        self._verdict = self._lost = self._reader = None
+        self._spoken = {}
+        self._turn, self._ended, self._calls = 0, False, []
+
+    def _view(self) -> Numeric:
+        if self.blind:
+            raise TypeError("a blind environment has no numeric view, which would show the state")
+        if self.domain.view is None:
+            raise TypeError(
+                f"domain {self.domain.name} has no numeric view; `headway list` names those that do"
+            )
+        return self.domain.view
+
+    def _read(self) -> Reader:
+        """The reader of the running task."""
+        if self._reader is None:
+            self._reader = self._view().read(self.instance.world)
+        return self._reader
 
     def _open(self, instance: Instance) -> Box:
         """A fresh box of the task."""
@@ -340,7 +448,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
             if want["template"] is None
             else one_of(f"template (in split {split!r})", want["template"], names),
             "difficulty": one_of("difficulty", want["difficulty"], DIFFICULTIES),
-            "rendering": one_of("rendering", want["rendering"], RENDERINGS),
+            "rendering": one_of("rendering", want["rendering"], self.domain.renderings),
             "split": split,
         }
 
@@ -350,12 +458,16 @@ class ToolEnv(gym.Env[str, str | Cut]):
         room = self.instance.task.max_obs_chars
         replies = []
         for number, call in enumerate(calls, 1):
+            tool, args = (None, {}) if isinstance(call, BadCall) else (call.tool, call.args)
             if self.box.table("submission"):
                 reply = Reply("Not run: the work was already submitted.", error=True)
             elif isinstance(call, BadCall):
                 reply = Reply(f"Error: {call.error}", error=True)
             else:
                 reply = self.box.call(call.tool, call.args)
+                if self.blind and not reply.retry:
+                    reply = Reply(UNSEEN)
+            self._calls.append({"tool": tool, "args": args, "error": reply.error})
             text = f"[{number}] {reply.text}" if len(calls) > 1 else reply.text
             shown = cut(text, max(LEAST, room - LEAST * (len(calls) - number)))
             room -= len(shown)
@@ -374,4 +486,20 @@ class ToolEnv(gym.Env[str, str | Cut]):
             record["verdict"], record["status"] = verdict, verdict.status
             if verdict.status == "ok":
                 record["phi"][Checks.name] = verdict.progress
-        return {"task_id": self.instance.task.id, "turn": self._turn, "headway": record}
+        return {
+            "task_id": self.instance.task.id,
+            "turn": self._turn,
+            "calls": self._calls,
+            "headway": record,
+        }
+
+
+def _seed_range(seeds: Sequence[int]) -> tuple[int, int]:
+    """``(first, count)``.
+
+    Raises:
+        ValueError: It is no such pair.
+    """
+    if not isinstance(seeds, list | tuple) or len(seeds) != 2:
+        raise ValueError(f"seeds must be (first, count), got {seeds!r}")
+    return whole("first of seeds", seeds[0], 0), whole("count of seeds", seeds[1], 1)

@@ -21,7 +21,7 @@ from headway.envs.domain import Domain, load
 from headway.envs.faults import FAULTS, plant, spoil_grader
 from headway.envs.render import Instance, build
 from headway.envs.rng import Rng
-from headway.envs.task import DIFFICULTIES, RENDERINGS, SPLITS, TaskKey
+from headway.envs.task import DIFFICULTIES, SPLITS, TaskKey
 from headway.envs.world import Step, order
 
 WORLDS_PER_FAULT = 20
@@ -123,7 +123,7 @@ def keys(domain: Domain, count: int) -> Iterator[TaskKey]:
             version=domain.version,
             template=names[seed // 3 % len(names)],
             difficulty=DIFFICULTIES[seed // 2 % len(DIFFICULTIES)],
-            rendering=RENDERINGS[seed // 5 % len(RENDERINGS)],
+            rendering=domain.renderings[seed // 5 % len(domain.renderings)],
             split=split,
             seed=seed,
         )

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from headway.envs.rng import Rng
 from headway.envs.wording import near
-from headway.verifiers import Allow, Check
+from headway.verifiers import Allow, Candidates, Check
 from headway.verifiers.view import Row, Table
 
 T = TypeVar("T")
@@ -169,6 +169,7 @@ class LatentWorld:
     naive: tuple[Naive, ...]
     flaky: tuple[str, ...]
     question: bool
+    candidates: Candidates | None = None
 
 
 class Draft:
@@ -178,12 +179,14 @@ class Draft:
         rng: The world's stream.
         knobs: How hard it is to be.
         split: ``"train"``, ``"dev"`` or ``"test"``.
+        renderings: Levels at which the world has to be told.
         words: Word lists of that split.
         sayings: What the template can say: ``do``, ``want``, ``ask`` and ``rule`` by id (see
             :class:`Saying`), and under ``"vague"`` its wordings of the request at R4.
         tables: Initial state, filled by :meth:`put` and :meth:`add`.
         facts: What the instruction may say, by name; the values are rendered literally.
         question: True when the task wants an answer with the submission.
+        candidates: The answers that are possible and what rules them out, where that is known.
         steps: The workflow so far.
     """
 
@@ -195,15 +198,18 @@ class Draft:
         words: Mapping[str, Sequence[str]],
         sayings: Mapping[str, Any],
         tables: Iterable[str],
+        renderings: Sequence[int],
     ) -> None:
         self.rng = rng
         self.knobs = knobs
         self.split = split
+        self.renderings = renderings
         self.words = words
         self.sayings = sayings
         self.tables: dict[str, dict[str, Row]] = {name: {} for name in tables}
         self.facts: dict[str, str] = {}
         self.question = False
+        self.candidates: Candidates | None = None
         self.flaky: tuple[str, ...] = ()
         self.steps: list[Step] = []
         self._sayings: list[Saying] = []
@@ -302,16 +308,19 @@ class Draft:
         """Declares a plausible wrong solution."""
         self._naive.append(Naive(trap, {k: tuple(v) for k, v in instead.items()}))
 
-    def answer(self, text: str, source: Sequence[str], *, bits: float) -> str:
+    def answer(
+        self, text: str, source: Sequence[str], *, bits: float, places: Sequence[str] = ()
+    ) -> str:
         """Makes the task a question: the last step submits ``text``, a number or a date.
 
         Args:
             text: The answer.
             source: Facts and records from which it is worked out.
             bits: log2 of how many values it could have had.
+            places: Records in which it stands as it is.
         """
         self.question = True
-        self.secret("answer", text, bits=bits)
+        self.secret("answer", text, *places, bits=bits)
         check = Check(
             "answer", "rows", {"table": "submission", "where": {"answer": {"typed": [text]}}}
         )
@@ -322,13 +331,13 @@ class Draft:
         """The world as a value.
 
         Raises:
-            ValueError: The five renderings lack something to say.
+            ValueError: A rendering lacks something to say.
         """
         vague = tuple(self.sayings.get("vague", ()))
-        if len(vague) < 3:
+        if 4 in self.renderings and len(vague) < 3:
             raise ValueError(f"vague must have at least 3 wordings, got {len(vague)}")
         rules = [saying.id for saying in self._sayings if saying.rule]
-        if not rules or self._sayings[0].rule:
+        if 3 in self.renderings and (not rules or self._sayings[0].rule):
             raise ValueError(
                 "the first saying must state the goal and at least one later one be a rule, got "
                 f"sayings {[s.id for s in self._sayings]} with rules {rules}"
@@ -345,6 +354,7 @@ class Draft:
             naive=tuple(self._naive),
             flaky=self.flaky,
             question=self.question,
+            candidates=self.candidates,
         )
 
 

@@ -65,7 +65,7 @@ def battery(domain: Domain) -> list[dict[str, Any]]:
     out = []
     for n, template in enumerate(domain.template_names("test")):
         for difficulty in (2, 4):
-            rendering = (n + difficulty) % 5
+            rendering = domain.renderings[(n + difficulty) % len(domain.renderings)]
             key = TaskKey(domain.name, domain.version, template, difficulty, rendering, "test", n)
             instance, _ = certify(domain, key)
             tried = []

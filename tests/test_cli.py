@@ -10,6 +10,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from io import StringIO
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -20,7 +21,7 @@ from headway.agents import AGENTS
 from headway.bench import speed
 from headway.envs.box import SandboxDied
 
-COMMANDS = ("list", "play", "verify", "eval", "bench", "demo")
+COMMANDS = ("list", "play", "verify", "eval", "audit", "bench", "demo")
 
 
 @pytest.fixture
@@ -64,6 +65,9 @@ def mine(tmp_path):
     for name, text in OURS.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def process(*argv, **kwargs):
@@ -496,3 +500,197 @@ def test_a_closed_pipe_is_silent(argv):
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+# Trajectories.
+
+
+def test_rescore_has_help_and_right_examples(run, mine, monkeypatch):
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    status, out, err = run("rescore", "--help")
+    assert (status, err) == (0, "")
+    for line in out.partition("examples:\n")[2].splitlines():
+        program, *argv = line.split()
+        assert program == "headway" and cli._arguments(argv).command == "rescore"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("eval Apps --stack gtae --gamma 1", "layer of stack must be one of"),
+        ("eval Apps --stack gtae --gamma 1", "did you mean 'gate'?"),
+        ("eval Apps --stack progress", "--stack: needs --gamma, which must equal the learner's"),
+        ("eval Apps --gamma 0.9", "--gamma: is for the layers of --stack, which is missing"),
+        ("eval Apps --on-truncation keep", "--on-truncation: is for the layers of --stack"),
+        ("eval Apps --stack gate --gamma 0", "--gamma: must be a number in (0, 1], got '0'"),
+        ("eval Apps --stack gate --gamma nan", "--gamma: must be a number in (0, 1], got 'nan'"),
+        ("eval Apps --stack gate --gamma 1 --on-truncation kepe", "did you mean 'keep'?"),
+        ("eval Apps --on-truncatoin keep", "did you mean '--on-truncation'?"),
+        ("eval Apps --stack nowhere_at_all:ANY --gamma 1", "got 'nowhere_at_all:ANY'"),
+        ("eval Apps --record mine.py", "file must be new, empty, or hold trajectories"),
+        ("eval Apps --record nowhere/a.jsonl", "No such file or directory: 'nowhere/a.jsonl'"),
+        ("rescore", "required: FILE"),
+        ("rescore nowhere.jsonl", "FILE: no file 'nowhere.jsonl'"),
+        ("rescore mine.py", "FILE: mine.py:2: Expecting value"),
+        ("rescore empty.jsonl", "FILE: no episode in 'empty.jsonl'"),
+        ("rescore empty.jsonl --stack gate", "--stack: needs --gamma"),
+        ("rescore empty.jsonl --gamma 1", "--gamma: is for the layers of --stack"),
+        ("rescore empty.jsonl --env Aps", "no environment 'Aps'; did you mean 'Apps'?"),
+    ],
+)
+def test_wrong_usage_of_trajectories(run, mine, monkeypatch, argv, says):
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (mine / "empty.jsonl").touch()
+    status, out, err = run(*argv.split())
+    assert (status, out) == (2, "")
+    assert says in err and "Traceback" not in err
+
+
+STACK = ["--stack", "progress(c=0.3),gate,potential", "--gamma", "0.9"]
+
+
+def test_eval_under_a_stack(run):
+    argv = ["eval", "Apps", "--episodes", "2", *STACK]
+    status, out, err = run(*argv, "--json")
+    assert (status, err) == (0, "")
+    found = one_object(out)
+    assert list(found) == [*EVAL_KEYS, "stack", "gamma", "returns"]
+    assert (found["stack"], found["gamma"]) == (STACK[1], 0.9)
+    assert list(found["returns"]) == ["base", "progress", "potential"]
+    assert 0.0 < found["returns"]["progress"] < 0.3 and abs(found["returns"]["potential"]) < 1e-9
+    status, out, _ = run(*argv)
+    assert status == 0 and "mean return (gamma 0.9)" in out
+    assert re.search(r"potential +0\.000", out)
+
+
+def test_record_and_rescore(run, tmp_path):
+    """The same code: status 0. Another stack: status 1, and what differs is named."""
+    file = str(tmp_path / "a.jsonl")
+    for agent in ("oracle", "random"):
+        run("eval", "Apps", "--agent", agent, "--episodes", "3", "--record", file, *STACK)
+    status, out, err = run("rescore", file, "--json")
+    assert (status, err) == (0, "")
+    found = one_object(out)
+    assert list(found) == [
+        *("file", "episodes", "identical", "same_verdicts", "differences"),
+        *("failed", "died", "torn", "returns", "gamma"),
+    ]
+    assert (found["file"], found["episodes"], found["identical"]) == (file, 6, 6)
+    assert found["differences"] == found["failed"] == found["torn"] == []
+    assert all(one["was"] == one["now"] for one in found["returns"].values())
+    status, out, err = run("rescore", file)
+    assert (status, err) == (0, "") and "6 of 6 episodes are identical" in out
+    status, out, err = run("rescore", file, "--stack", "", "--gamma", "1.0")
+    assert (status, err) == (1, "")
+    assert "0 of 6 episodes are identical" in out and "absent" in out
+    status, out, _ = run("rescore", file, "--stack", "", "--gamma", "1.0", "--json")
+    assert status == 1 and one_object(out)["same_verdicts"] == 6
+
+
+def test_rescore_tells_of_what_is_lost(run, tmp_path, monkeypatch):
+    """A machine that died, a task that is no more, a torn line: each on stderr, with its line."""
+    file = tmp_path / "a.jsonl"
+    make = gym.make
+    with monkeypatch.context() as patch:
+        patch.setattr(gym, "make", lambda *args, **kwargs: Doomed(make(*args, **kwargs)))
+        assert run("eval", "Apps", "--episodes", "1", "--record", str(file))[0] == 1
+    run("eval", "Apps", "--episodes", "2", "--record", str(file))
+    died, lost, torn = file.read_bytes().splitlines(keepends=True)
+    lost = lost.replace(b'"task_id":"Apps-v0/', b'"task_id":"Apps-v9/', 1)
+    file.write_bytes(died + lost + torn[:-9])
+    status, out, err = run("rescore", str(file))
+    assert status == 1 and "0 of 2 episodes are identical" in out
+    for line, says in ((1, "had died: SandboxDied: out of disk"), (3, "torn after")):
+        assert re.search(rf"^headway: {file}:{line}: .*{says}", err, re.MULTILINE), err
+    assert re.search(rf"^headway: {file}:2: Apps-v9/.* cannot be played again", err, re.MULTILINE)
+
+
+def test_rescore_of_ones_own(mine):
+    """What a file names in the current folder is found there."""
+    for argv in (
+        ["eval", "mine:WORLD", "--agent", "mine:Chance", "--episodes", "2", "--record", "a.jsonl"],
+        ["rescore", "a.jsonl", "--json"],
+        ["rescore", "a.jsonl", "--env", "library:LIBRARY", "--json"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, *argv], cwd=mine, capture_output=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert one_object(done.stdout.decode())["identical"] == 2
+
+
+AUDIT_KEYS = [
+    *("id", "stack", "gamma", "on_truncation", "tasks", "channels", "optimum_preserved"),
+    *("optimum_claimed", "optimum_counterexample", "dominance", "starc", "no_verdict", "sound"),
+]
+
+
+def test_audit_of_a_sound_stack(run):
+    argv = ["audit", "Apps", "--stack", "progress,gate", "--gamma", "0.99", "--tasks", "1"]
+    status, out, err = run(*argv, "--template", "bills", "--json")
+    assert (status, err) == (0, "")
+    found = one_object(out)
+    assert list(found) == AUDIT_KEYS
+    assert (found["id"], found["stack"], found["gamma"]) == (
+        "headway/Apps-v0",
+        "progress,gate",
+        0.99,
+    )
+    (channel,) = found["channels"]
+    assert list(channel) == ["name", "bound", "seen", "verdict", "counterexample"]
+    assert (channel["name"], channel["verdict"], channel["counterexample"]) == (
+        "progress",
+        "bounded",
+        None,
+    )
+    # Losses pass the gate while gains are withheld, so nothing limits them: null, not -Infinity.
+    assert channel["bound"] == [None, pytest.approx(0.495)]
+    assert found["optimum_preserved"] is found["optimum_claimed"] is False and found["sound"]
+    status, out, _ = run(*argv)
+    assert status == 0 and "any to 0.495" in out and "The stack is sound." in out
+
+
+def test_audit_names_the_loop(run, monkeypatch):
+    """Of a reward of one's own, found by who stands in its folder."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    stack = "progress,bad_rewards:forgiving_gate"
+    argv = ["audit", "Apps", "--stack", stack, "--gamma", "0.99", "--tasks", "1"]
+    status, out, _ = run(*argv, "--template", "bills")
+    assert status == 1 and "progress: farmed (repeat a loop); pays " in out
+    assert re.search(r"again and again .*cal_create.*\n  again and again .*cal_cancel", out)
+    assert "The stack is NOT sound." in out
+
+
+def test_audit_of_a_false_claim(run):
+    """Shaping under another discount than the learner's."""
+    argv = ["audit", "Apps", "--stack", "potential(gamma=1.0)", "--gamma", "0.9", "--tasks", "1"]
+    status, out, _ = run(*argv, "--json")
+    found = one_object(out)
+    assert status == 1 and found["optimum_claimed"] and not found["optimum_preserved"]
+    assert found["optimum_counterexample"]["instead"]["actions"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("audit Apps --gamma 1", "required: --stack"),
+        ("audit Apps --stack progress", "required: --gamma"),
+        ("audit Apps --stack progress --gamma 0", "--gamma: must be a number in (0, 1], got '0'"),
+        ("audit Apps --stack progres --gamma 1", "--stack: cannot use 'progres': ValueError: "),
+        ("audit Apps --stack progres --gamma 1", "did you mean 'progress'?"),
+        ("audit Apps --stack no:way --gamma 1", "must name a layer as 'module:function'"),
+        (
+            "audit Apps --stack potential --gamma 1 --on-truncation zeor",
+            "must be one of zero, keep, got 'zeor'; did you mean 'zero'?",
+        ),
+        ("audit Apps --stack progress --gamma 1 --tasks 0", "--tasks: must be an int from 1"),
+        ("audit Apps --stack progress --gamma 1 --template bils", "did you mean 'bills'?"),
+    ],
+)
+def test_wrong_usage_of_audit(run, argv, says):
+    status, out, err = run(*argv.split())
+    assert (status, out) == (2, "")
+    assert says in err and "Traceback" not in err

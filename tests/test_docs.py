@@ -91,6 +91,18 @@ def test_the_rewards_of_the_page(tmp_path: Path) -> None:
     assert [round(value, 9) for value in json.loads(returns)] == [1.25] * 4
 
 
+def test_the_judges_of_the_page(tmp_path: Path) -> None:
+    """``docs/judges.md``: one judge is accepted, one refused, and what they pay."""
+    rate, refusal, paid, bands, tie = run(
+        "\n".join(blocks("docs/judges.md", "python")), tmp_path
+    ).splitlines()
+    assert float(rate) == 0.0 and float(tie) == 0.5
+    assert "passed" in refusal and "correct" in refusal
+    # The rule takes every item for met, the pitfall too: (2 + 1 - 1) / 4 of 0.3.
+    assert paid == "{'rubric': 0.15} None"
+    assert [round(x, 9) for x in json.loads(bands)] == [-0.05, 0.05, 0.95, 1.05]
+
+
 def test_the_ten_lines_of_the_readme_run(tmp_path: Path) -> None:
     """They play an episode; the last line pays the outcome and the withheld progress."""
     (example,) = blocks("README.md", "python")

@@ -17,6 +17,7 @@ from itertools import compress
 from typing import Any, Literal
 
 from headway.arguments import nearest
+from headway.verifiers.answer import Candidates
 from headway.verifiers.kinds.tables import where
 from headway.verifiers.view import Gradable, Kind, Row, Table, View
 
@@ -104,6 +105,9 @@ class Verdict:
             or by the end of the episode, which is graded as if submitted.
         fingerprint: Identifies checks, weights, guards, footprint and initial state; verdicts
             compare only under equal fingerprints.
+        checks: What it was graded by.
+        information: Share of the hidden answer's initial bits that the agent has seen settled, in
+            [0, 1]; None where the task has no candidates, and without a verdict.
     """
 
     progress: float
@@ -114,14 +118,22 @@ class Verdict:
     reason: str = ""
     attempted: bool = False
     fingerprint: str = ""
+    checks: tuple[Check, ...] = field(default=(), repr=False)
+    information: float | None = None
 
     def __eq__(self, other: object) -> bool:
         """Field by field, with NaN equal to NaN: one state has one verdict."""
         if not isinstance(other, Verdict):
             return NotImplemented
-        mine, theirs = asdict(self), asdict(other)
+        mine, theirs = self.plain(), other.plain()
         a, b = mine.pop("progress"), theirs.pop("progress")
         return mine == theirs and (a == b or (math.isnan(a) and math.isnan(b)))
+
+    def plain(self) -> dict[str, Any]:
+        """The fields as plain data, without ``checks``, which the fingerprint stands for."""
+        found = {**vars(self), "ok": dict(self.ok)}
+        del found["checks"]
+        return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Verdict:
         """A verdict is a value: siblings share it."""
@@ -141,6 +153,8 @@ class Acceptance:
         voids: Per table the conditions under which a row *the agent made* is no change at all (a
             payment that was refunded). What stood there at reset must be back exactly as it was.
         start: Digest of the initial state, part of the fingerprint.
+        candidates: The answers that are possible at reset, and what rules them out; None where the
+            task asks nothing, or nothing of the kind is known.
 
     Raises:
         ValueError: Two checks share an id, a weight is not a positive number, or a check needs
@@ -152,6 +166,7 @@ class Acceptance:
     writes: tuple[Allow, ...] = ()
     voids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     start: str = ""
+    candidates: Candidates | None = None
 
     def __post_init__(self) -> None:
         known: set[str] = set()
@@ -170,10 +185,19 @@ class Acceptance:
                 )
             known.add(check.id)
 
+    def as_json(self) -> dict[str, Any]:
+        """All of the above as plain data, for digests; without ``candidates`` where there are none.
+
+        So a task that has none keeps the digest that it had before there were any.
+        """
+        out = asdict(self if self.candidates is None else replace(self, candidates=None))
+        del out["candidates"]
+        return out if self.candidates is None else {**out, "candidates": self.candidates.as_json()}
+
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all of the above, 16 hex digits."""
-        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+        text = json.dumps(self.as_json(), sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -233,6 +257,7 @@ class Grader:
         self._last: tuple[Hashable, Verdict] | None = None
         self._counted: tuple[dict[str, bool], float, list[str]] | None = None
         self._fingerprint = acceptance.fingerprint
+        self._settled: tuple[Table, float] | None = None
 
     def copy(self) -> Grader:
         """A grader over the same acceptance whose cache goes its own way."""
@@ -262,6 +287,7 @@ class Grader:
                 status="no_verdict",
                 reason=f"{type(error).__name__}: {error}"[:500],
                 fingerprint=self.acceptance.fingerprint,
+                checks=self.acceptance.checks,
             )
 
     def _grade(self, state: Gradable) -> Verdict:
@@ -306,7 +332,19 @@ class Grader:
             violations=tuple(damage),
             attempted=changed and bool(state.table("submission")),
             fingerprint=self._fingerprint,
+            checks=self.acceptance.checks,
+            information=self._information(state),
         )
+
+    def _information(self, state: View) -> float | None:
+        """Counted again only when something else was seen, for which ``seen`` is replaced."""
+        candidates = self.acceptance.candidates
+        if candidates is None:
+            return None
+        seen = state.table("seen")
+        if self._settled is None or self._settled[0] is not seen:
+            self._settled = (seen, candidates.information(seen))
+        return self._settled[1]
 
     def _progress(self, success: bool, base: float, damage: int) -> float:
         if not self.acceptance.checks:

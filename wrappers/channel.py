@@ -26,46 +26,45 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from headway.verifiers import Checks, Record, Verdict, blank
+from headway.verifiers import Ear, Record, Verdict, blank
 
 Ended = Literal["no", "terminated", "truncated"]
 """How a turn ended the episode; one that is both terminated and truncated is terminated."""
 
-PHI = Checks.name
-"""The potential that all channels here read: the verdict's own progress."""
+
+class Bound(NamedTuple):
+    """What a channel can pay, whatever is done; infinities where nothing limits it.
+
+    Attributes:
+        low: Least sum of ``gamma**t * amount`` over an episode.
+        high: Greatest sum of the same.
+        least: Least amount of one turn.
+        most: Greatest amount of one turn.
+    """
+
+    low: float
+    high: float
+    least: float
+    most: float
 
 
-class Layer:
+class Layer(Ear):
     """What channels and filters share: the memory of an episode, as data.
 
     Attributes:
-        memory: Names of the attributes that change during an episode.
         key: What a stack may hold only once; None for any number of it.
+        keeps_optimum: Whether the policies that are best with it are best without it, discounted
+            episode returns being what is maximised: of a channel by itself, of a filter around
+            channels that keep it.
     """
 
-    memory: ClassVar[tuple[str, ...]] = ()
     key: str | None = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """The memory as a copy."""
-        return {name: copy.deepcopy(getattr(self, name)) for name in self.memory}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` returned.
-
-        Raises:
-            ValueError: ``state`` is of another kind of layer.
-        """
-        if set(state) != set(self.memory):
-            raise ValueError(f"state must have keys {sorted(self.memory)}, got {sorted(state)}")
-        for name in self.memory:
-            setattr(self, name, copy.deepcopy(state[name]))
+    keeps_optimum: bool = False
 
 
 class Channel(Layer, ABC):
@@ -73,13 +72,11 @@ class Channel(Layer, ABC):
 
     Attributes:
         name: Its key in ``info["headway"]["channels"]``.
-        keeps_optimum: Whether the policies that are best with it are best without it, episode
-            returns being what is maximised.
-        phi: Last measured value of the verdict's progress; None before the first measurement, and
-            in channels that use no potential.
+        potential: Name of the potential that it reads; None where it reads none.
+        phi: Last measured value of that; None before the first measurement.
     """
 
-    keeps_optimum: bool = False
+    potential: str | None = None
     phi: float | None = None
 
     def __init__(self, name: str) -> None:
@@ -100,12 +97,8 @@ class Channel(Layer, ABC):
         """
 
     @abstractmethod
-    def bound(self, gamma: float) -> tuple[float, float]:
-        """Lowest and highest sum of ``gamma**t * step`` over an episode, whatever is done.
-
-        Args:
-            gamma: The learner's discount per turn, in (0, 1].
-        """
+    def bound(self, gamma: float) -> Bound:
+        """What it can pay under the learner's discount ``gamma`` per turn, in (0, 1]."""
 
 
 class Filter(Layer, ABC):
@@ -118,6 +111,10 @@ class Filter(Layer, ABC):
     @abstractmethod
     def step(self, record: Record, ended: Ended) -> None:
         """Changes amounts in ``record["channels"]``, a dict of its own, in place."""
+
+    @abstractmethod
+    def bound(self, inner: Bound, gamma: float) -> Bound:
+        """What is left of a channel that can pay ``inner`` under the learner's discount."""
 
 
 L = TypeVar("L", bound=Layer)
@@ -139,9 +136,10 @@ class RewardLayer(
 
     def __init__(self, env: gym.Env[Any, Any], layer: L) -> None:
         gym.Wrapper.__init__(self, env)
-        refuse_twice([layer, *(inner.layer for inner in _layers(env))])
+        refuse_twice([layer, *(inner.layer for inner in layers_of(env))])
         self.layer: L = copy.deepcopy(layer)
         self._grade = _grader(env)
+        self._hears = self.layer.hears
         self._mixed = _mixed(env)
         self._adopts = self._mixed
 
@@ -160,6 +158,8 @@ class RewardLayer(
             info = self._adopt(0.0, info)
         record = info["headway"]
         measure(record, self._grade)
+        if self._hears:
+            self.layer.hear(None, obs, info, self.env.get_wrapper_attr)
         self._begin(record)
         return obs, info
 
@@ -227,19 +227,22 @@ class ChannelWrapper(RewardLayer[Channel]):
             after = record["verdict"] = self._grade()
             record["status"] = after.status
         channel = self.layer
+        if self._hears:
+            channel.hear(action, obs, info, self.env.get_wrapper_attr)
         ended: Ended = "terminated" if terminated else "truncated" if truncated else "no"
         amount = channel.step(self._before, after, ended)
         self._before = after
         name = channel.name
         record["channels"][name] = record["channels_raw"][name] = amount
-        phi = record["phi"]
-        if PHI not in phi and channel.phi is not None:
-            phi[PHI] = channel.phi
+        if channel.phi is not None:
+            phi = record["phi"]
+            if channel.potential not in phi:
+                phi[channel.potential] = channel.phi
         return obs, reward + amount, terminated, truncated, info
 
     def get_state(self) -> dict[str, Any]:
         """This layer's memory of the episode as plain data; what is inside it has its own."""
-        return {**super().get_state(), "before": asdict(self._before)}
+        return {**super().get_state(), "before": self._before.plain()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`get_state` returned.
@@ -282,6 +285,8 @@ class FilterWrapper(RewardLayer[Filter]):
         record = info["headway"]
         if record["verdict"] is None:
             measure(record, self._grade)
+        if self._hears:
+            self.layer.hear(action, obs, info, self.env.get_wrapper_attr)
         self.layer.step(record, "terminated" if terminated else "truncated" if truncated else "no")
         reward = record["base"]
         for amount in record["channels"].values():
@@ -311,8 +316,8 @@ def note(record: Record, channel: Channel, amount: float) -> None:
     """Writes what a channel paid, and the potential it used, into the record of the turn."""
     name = channel.name
     record["channels"][name] = record["channels_raw"][name] = amount
-    if PHI not in record["phi"] and channel.phi is not None:
-        record["phi"][PHI] = channel.phi
+    if channel.phi is not None and channel.potential not in record["phi"]:
+        record["phi"][channel.potential] = channel.phi
 
 
 def refuse_twice(layers: Sequence[Layer]) -> None:
@@ -330,7 +335,7 @@ def refuse_twice(layers: Sequence[Layer]) -> None:
             seen.add(layer.key)
 
 
-def _layers(env: gym.Env[Any, Any]) -> Iterator[RewardLayer[Any]]:
+def layers_of(env: gym.Env[Any, Any]) -> Iterator[RewardLayer[Any]]:
     """The reward layers of a stack, from the outside in."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, RewardLayer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType
@@ -11,7 +12,7 @@ import gymnasium as gym
 
 from headway.arguments import one_of
 from headway.verifiers import Record, Verdict
-from headway.wrappers.channel import Ended, Filter, FilterWrapper
+from headway.wrappers.channel import Bound, Ended, Filter, FilterWrapper
 
 Predicate = Callable[[Verdict], bool]
 
@@ -105,6 +106,18 @@ class Gate(Filter):
         if opened:
             for name, amount in withheld.items():
                 paid[name] += amount
+
+    def bound(self, inner: Bound, gamma: float) -> Bound:
+        """Never more than without it: what is withheld is paid later or not at all.
+
+        Losses pass while gains are withheld, so nothing limits what can be lost where there is
+        anything to gain.
+        """
+        least, most = min(0.0, inner.least), max(0.0, inner.most)
+        low = -math.inf if least < 0.0 < most else min(0.0, inner.low)
+        if self.scope == "episode" and most > 0.0:  # what is collected is not discounted
+            most = inner.high if gamma == 1.0 and least == 0.0 else math.inf
+        return Bound(low, max(0.0, inner.high), least, most)
 
     def _opens(self, verdict: Verdict) -> bool:
         return verdict.status == "ok" and bool(self.holds(verdict))

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from headway.arguments import number
+from headway.verifiers import potential_named
 from headway.wrappers.channel import ChannelWrapper
 from headway.wrappers.transforms import AtEnd, Diff
 
@@ -23,6 +24,8 @@ class ProgressReward(ChannelWrapper):
         env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
         gamma: Discount per turn in (0, 1]; must equal the learner's.
         c: Worth of the whole task's progress beside the outcome of 1.0, in (0, 1).
+        potential: What counts as progress: one of ``POTENTIALS``, or ``"module:function"``. A task
+            that has nothing of the kind pays nothing.
         name: Name of the channel.
 
     Raises:
@@ -34,13 +37,26 @@ class ProgressReward(ChannelWrapper):
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], *, gamma: float, c: float = 0.5, name: str = "progress"
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        gamma: float,
+        c: float = 0.5,
+        potential: str = "checks",
+        name: str = "progress",
     ) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self, gamma=gamma, c=c, name=name)
-        c = number("c", c, "(0, 1)")
-        super().__init__(
-            env, Diff(name, gamma=gamma, scale=c, terminal="keep", on_truncation="keep")
+        gym.utils.RecordConstructorArgs.__init__(
+            self, gamma=gamma, c=c, potential=potential, name=name
         )
+        channel = Diff(
+            name,
+            gamma=gamma,
+            scale=number("c", c, "(0, 1)"),
+            terminal="keep",
+            on_truncation="keep",
+            potential=potential_named(potential),
+        )
+        super().__init__(env, channel)
 
 
 class PotentialShaping(ChannelWrapper):
@@ -58,6 +74,7 @@ class PotentialShaping(ChannelWrapper):
             pays not to submit.
         terminal: ``"zero"``, or ``"keep"`` for progress credit with its own weight.
         beta: Weight in (0, inf).
+        potential: What is shaped with: one of ``POTENTIALS``, or ``"module:function"``.
         name: Name of the channel.
 
     Raises:
@@ -75,12 +92,24 @@ class PotentialShaping(ChannelWrapper):
         on_truncation: AtEnd,
         terminal: AtEnd = "zero",
         beta: float = 1.0,
+        potential: str = "checks",
         name: str = "potential",
     ) -> None:
         gym.utils.RecordConstructorArgs.__init__(
-            self, gamma=gamma, on_truncation=on_truncation, terminal=terminal, beta=beta, name=name
+            self,
+            gamma=gamma,
+            on_truncation=on_truncation,
+            terminal=terminal,
+            beta=beta,
+            potential=potential,
+            name=name,
         )
-        beta = number("beta", beta, "(0, inf)")
-        super().__init__(
-            env, Diff(name, gamma=gamma, scale=beta, terminal=terminal, on_truncation=on_truncation)
+        channel = Diff(
+            name,
+            gamma=gamma,
+            scale=number("beta", beta, "(0, inf)"),
+            terminal=terminal,
+            on_truncation=on_truncation,
+            potential=potential_named(potential),
         )
+        super().__init__(env, channel)

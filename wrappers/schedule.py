@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 
 from headway.arguments import number, one_of, whole
-from headway.verifiers import Record
-from headway.wrappers.channel import Ended, Filter, FilterWrapper
+from headway.verifiers import Record, Verdict
+from headway.wrappers.channel import Bound, ChannelWrapper, Ended, Filter, FilterWrapper
+from headway.wrappers.transforms import AtEnd, Diff
 
 
 def const(k: int, start: float, steps: None = None) -> float:
@@ -23,7 +25,36 @@ def linear(k: int, start: float, steps: int) -> float:
     return start * max(0.0, 1.0 - k / steps)
 
 
-SCHEDULES: Mapping[str, Callable[..., float]] = MappingProxyType({"const": const, "linear": linear})
+def cosine(k: int, start: float, steps: int) -> float:
+    """``start`` at 0, falling in half a wave to exactly 0.0 at ``steps``, and 0.0 from there on."""
+    return start * (0.5 + 0.5 * math.cos(math.pi * k / steps)) if k < steps else 0.0
+
+
+def exp(k: int, start: float, steps: int) -> float:
+    """``start`` at 0, falling by 1/e every ``steps``; never quite 0.0."""
+    return start * math.exp(-k / steps)
+
+
+def step(k: int, start: float, steps: int) -> float:
+    """0.0 below ``steps``, and ``start`` from there on."""
+    return start if k >= steps else 0.0
+
+
+def until(k: int, start: float, steps: int) -> float:
+    """``start`` below ``steps``, and 0.0 from there on."""
+    return start if k < steps else 0.0
+
+
+SCHEDULES: Mapping[str, Callable[..., float]] = MappingProxyType(
+    {
+        "const": const,
+        "linear": linear,
+        "cosine": cosine,
+        "exp": exp,
+        "step": step,
+        "until": until,
+    }
+)
 """``weight(k, start, steps)`` by the names that ``ScheduledReward`` takes; k >= 0."""
 
 
@@ -32,14 +63,15 @@ class Schedule(Filter):
 
     Args:
         schedule: A name in ``SCHEDULES``.
-        start: Weight at k = 0, in [0, inf).
-        steps: Where ``"linear"`` reaches 0, at least 1; None for ``"const"``.
+        start: The greatest weight, in [0, inf).
+        steps: The scale of the schedule, at least 1; None for ``"const"``.
 
     Raises:
         ValueError: An argument is outside its range.
     """
 
     memory: ClassVar[tuple[str, ...]] = ("k", "weight")
+    keeps_optimum = True
 
     def __init__(self, schedule: str, start: float, steps: int | None) -> None:
         self.schedule = one_of("schedule", schedule, SCHEDULES)
@@ -61,6 +93,12 @@ class Schedule(Filter):
         """
         self.k = whole("k", k, 0)
 
+    def bound(self, inner: Bound, gamma: float) -> Bound:
+        """Scaled by the greatest weight, and by 0 where that is reached."""
+        # Not a product alone: 0 times infinity is no number.
+        low, high, least, most = (self.start * x if x and self.start else 0.0 for x in inner)
+        return Bound(min(0.0, low), max(0.0, high), min(0.0, least), max(0.0, most))
+
     def begin(self, record: Record) -> None:
         """Fixes the weight of the episode."""
         self.weight = SCHEDULES[self.schedule](self.k, self.start, self.steps)
@@ -79,9 +117,11 @@ class ScheduledReward(FilterWrapper):
 
     Args:
         env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
-        schedule: ``"linear"`` falls from ``start`` to exactly 0.0 at ``steps``; ``"const"`` stays.
-        steps: Where ``"linear"`` reaches 0, at least 1; left out for ``"const"``.
-        start: Weight at k = 0, in [0, inf).
+        schedule: ``"linear"`` and ``"cosine"`` fall from ``start`` to exactly 0.0 at ``steps``;
+            ``"exp"`` falls by 1/e every ``steps``, never to 0; ``"step"`` is 0.0 below ``steps``
+            and ``start`` from there on; ``"until"`` the other way round; ``"const"`` stays.
+        steps: As ``schedule`` says, at least 1; left out for ``"const"``.
+        start: The greatest weight, in [0, inf).
 
     Raises:
         ValueError: An argument is outside its range.
@@ -111,6 +151,139 @@ class ScheduledReward(FilterWrapper):
         schedule = self.layer
         assert isinstance(schedule, Schedule)
         schedule.set_progress(k)
+
+
+class Anneal(ScheduledReward):
+    """Fades the channels inside it out: ``w(k)`` from ``start`` to exactly 0.0 at ``steps``.
+
+    From there on rewards are those of the environment without them, bit for bit. A weight that
+    stays lets a policy go on raising what is dense while outcomes fall. It is no protection where
+    a learner divides by the spread of its returns, which takes the weight out again.
+
+    Args:
+        env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
+        steps: The learner's step at which nothing is left, at least 1; 60 % of training is a
+            start.
+        schedule: ``"linear"`` or ``"cosine"``.
+        start: Weight at k = 0, in [0, inf).
+
+    Raises:
+        ValueError: An argument is outside its range.
+        TypeError: Nothing in ``env`` offers ``grade()``.
+
+    Source: annealed process rewards; methods that fade them agree on ending at zero.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        steps: int,
+        schedule: Literal["linear", "cosine"] = "linear",
+        start: float = 1.0,
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, steps=steps, schedule=schedule, start=start)
+        schedule = one_of("schedule", schedule, ("linear", "cosine"))
+        super().__init__(env, schedule=schedule, steps=steps, start=start)
+
+
+class SparseToDense(Diff):
+    """Strict shaping that begins at a step of the learner's: 0 below ``start_at``, then ``Diff``.
+
+    Args:
+        name: Name of the channel.
+        start_at: The learner's step, at least 0.
+        **rules: Those of ``Diff``.
+
+    Raises:
+        ValueError: An argument is outside its range.
+    """
+
+    memory: ClassVar[tuple[str, ...]] = ("phi", "k", "weight")
+
+    def __init__(self, name: str, *, start_at: int, **rules: Any) -> None:
+        super().__init__(name, **rules)
+        self.start_at = whole("start_at", start_at, 0)
+        self.k = 0
+        self.weight = 0.0
+
+    def set_progress(self, k: int) -> None:
+        """Sets the weight from the next episode on.
+
+        Raises:
+            ValueError: ``k`` is no int of at least 0.
+        """
+        self.k = whole("k", k, 0)
+
+    def begin(self, before: Verdict) -> None:
+        """Takes the potential of the first state, and fixes the weight of the episode."""
+        super().begin(before)
+        self.weight = step(self.k, 1.0, self.start_at)
+
+    def step(self, before: Verdict, after: Verdict, ended: Ended) -> float:
+        """The shaping, or 0.0 in an episode that came too early."""
+        amount = super().step(before, after, ended)
+        return amount if self.weight else 0.0
+
+    def bound(self, gamma: float) -> Bound:
+        """That of the shaping, and nothing before it begins."""
+        low, high, least, most = super().bound(gamma)
+        return Bound(min(0.0, low), max(0.0, high), min(0.0, least), max(0.0, most))
+
+
+class S2D(ChannelWrapper):
+    """The toddler transition: the bare outcome first, strict shaping from ``start_at`` on.
+
+    Pays what ``PotentialShaping`` pays in episodes that begin at ``k >= start_at`` and 0.0 before,
+    where rewards are those of the environment bit for bit. Neither changes the best policies, with
+    the ends as ``on_truncation`` says.
+
+    Args:
+        env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
+        gamma: Discount per turn in (0, 1]; must equal the learner's.
+        on_truncation: ``"zero"`` if the learner takes a cut episode as ended (Monte-Carlo),
+            ``"keep"`` if it bootstraps from the last state.
+        start_at: The learner's step from which shaping is paid, at least 0; 20 % of training is a
+            start.
+        beta: Weight in (0, inf).
+        name: Name of the channel.
+
+    Raises:
+        ValueError: An argument is outside its range, or ``name`` is taken.
+        TypeError: Nothing in ``env`` offers ``grade()``.
+
+    Source: sparse-to-dense reward transitions (S2D).
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        gamma: float,
+        on_truncation: AtEnd,
+        start_at: int,
+        beta: float = 1.0,
+        name: str = "s2d",
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(
+            self, gamma=gamma, on_truncation=on_truncation, start_at=start_at, beta=beta, name=name
+        )
+        beta = number("beta", beta, "(0, inf)")
+        rules = {"gamma": gamma, "scale": beta, "terminal": "zero", "on_truncation": on_truncation}
+        super().__init__(env, SparseToDense(name, start_at=start_at, **rules))
+
+    def set_progress(self, k: int) -> None:
+        """Sets the learner's step, which counts from the next reset on.
+
+        Args:
+            k: An int of at least 0; never wall time.
+
+        Raises:
+            ValueError: ``k`` is none.
+        """
+        layer = self.layer
+        assert isinstance(layer, SparseToDense)
+        layer.set_progress(k)
 
 
 def set_progress(env: Any, k: int) -> int:

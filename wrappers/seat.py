@@ -16,7 +16,7 @@ from headway.wrappers.channel import (
     note,
     refuse_twice,
 )
-from headway.wrappers.schedule import Schedule
+from headway.wrappers.schedule import Schedule, SparseToDense
 
 try:
     from pettingzoo import AECEnv  # type: ignore[import-untyped]
@@ -42,7 +42,8 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
 
     Raises:
         TypeError: ``env.unwrapped`` offers no ``grade()``.
-        ValueError: There is no such seat, or two layers have one name.
+        ValueError: There is no such seat, two layers have one name, or one has to hear of turns:
+            the turn of a seat is that of several.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
             raise TypeError(f"env.unwrapped must offer grade() -> Verdict, got {env.unwrapped!r}")
         self.seat = one_of("seat", seat, env.possible_agents)
         refuse_twice(layers)
+        if deaf := [type(layer).__name__ for layer in layers if layer.hears]:
+            raise ValueError(f"layers must read verdicts only, got {deaf}; leave those out")
         self.layers = copy.deepcopy(tuple(layers))
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -88,7 +91,7 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
             ValueError: ``k`` is no int of at least 0.
         """
         for layer in self.layers:
-            if isinstance(layer, Schedule):
+            if isinstance(layer, Schedule | SparseToDense):
                 layer.set_progress(k)
 
     def _ended(self) -> Ended:

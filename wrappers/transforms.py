@@ -1,23 +1,75 @@
 """Bounded channels over a potential: pure classes, no Gymnasium.
 
-The potential is ``Verdict.progress``, in [0, 1]. A turn without a verdict keeps the last
-measurement; nothing is paid until there is a first one, from which all sums then start.
+A potential is in [0, 1]; the verdict's progress unless another one is given. A turn without a
+verdict keeps the last measurement; nothing is paid until there is a first one, from which all sums
+then start.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from headway.arguments import number, one_of
-from headway.verifiers import Verdict
-from headway.wrappers.channel import Channel, Ended
+from headway.verifiers import Checks, Look, Potential, Verdict
+from headway.wrappers.channel import Bound, Channel, Ended
 
 AtEnd = Literal["zero", "keep"]
 """What the potential counts as at the end of an episode: nothing, or what it is."""
 
 
-class Diff(Channel):
+class PotentialChannel(Channel):
+    """A channel that pays for how a potential moves.
+
+    Args:
+        name: Name of the channel.
+        potential: What it reads; None for the verdict's progress. Copied.
+    """
+
+    memory: ClassVar[tuple[str, ...]] = ("phi",)
+
+    def __init__(self, name: str, potential: Potential | None) -> None:
+        super().__init__(name)
+        self.signal = Checks() if potential is None else copy.deepcopy(potential)
+        self.direct = type(self.signal) is Checks  # then the value is at hand: no call for it
+        self.potential = self.signal.name
+        self.hears = self.signal.hears
+        self.phi = None
+
+    def hear(self, action: Any, observation: Any, info: Mapping[str, Any], look: Look) -> None:
+        """Passes on to the potential what a turn looked like."""
+        self.signal.hear(action, observation, info, look)
+
+    def begin(self, before: Verdict) -> None:
+        """Takes the potential of the first state."""
+        self.signal.begin(before)
+        self.phi = self.signal.value(before) if before.status == "ok" else None
+
+    def moved(self, after: Verdict) -> tuple[float | None, float | None]:
+        """The last measurement and this one; the same one twice where there is no verdict."""
+        was = self.phi
+        if after.status == "ok":
+            self.phi = after.progress if self.direct else self.signal.value(after)
+        return was, self.phi
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory as a copy, that of the potential in it."""
+        return {**super().state_dict(), "signal": self.signal.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes up what :meth:`state_dict` returned.
+
+        Raises:
+            ValueError: ``state`` is of another kind of channel.
+        """
+        rest = {name: value for name, value in state.items() if name != "signal"}
+        super().load_state_dict(rest)
+        self.signal.load_state_dict(state.get("signal", {}))
+
+
+class Diff(PotentialChannel):
     """Pays ``scale * (gamma * phi' - phi)`` for a turn from potential ``phi`` to ``phi'``.
 
     Discounted by the same ``gamma`` an episode of T turns sums to
@@ -30,6 +82,7 @@ class Diff(Channel):
         scale: In (0, inf).
         terminal: What phi' counts as on a turn that terminates.
         on_truncation: The same on a turn that truncates and does not terminate.
+        potential: What it reads; None for the verdict's progress.
 
     Raises:
         ValueError: An argument is outside its range.
@@ -37,12 +90,17 @@ class Diff(Channel):
     Source: Ng, Harada and Russell (1999); Grzes (2017) for the ends.
     """
 
-    memory: ClassVar[tuple[str, ...]] = ("phi",)
-
     def __init__(
-        self, name: str, *, gamma: float, scale: float, terminal: AtEnd, on_truncation: AtEnd
+        self,
+        name: str,
+        *,
+        gamma: float,
+        scale: float,
+        terminal: AtEnd,
+        on_truncation: AtEnd,
+        potential: Potential | None = None,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, potential)
         self.gamma = number("gamma", gamma, "(0, 1]")
         self.scale = number("scale", scale, "(0, inf)")
         ends = {
@@ -51,28 +109,24 @@ class Diff(Channel):
         }
         self.zero_at = tuple(ended for ended, rule in ends.items() if rule == "zero")
         self.keeps_optimum = terminal == on_truncation == "zero"
-        self.phi = None
-
-    def begin(self, before: Verdict) -> None:
-        """Takes the potential of the first state."""
-        self.phi = before.progress if before.status == "ok" else None
 
     def step(self, before: Verdict, after: Verdict, ended: Ended) -> float:
         """The scaled difference; 0.0 as long as nothing was ever measured."""
+        # moved(), written out: this runs every turn.
         was = now = self.phi
         if after.status == "ok":
-            now = self.phi = after.progress
+            now = self.phi = after.progress if self.direct else self.signal.value(after)
         if was is None or now is None:
             return 0.0
         if ended != "no" and ended in self.zero_at:
             now = 0.0
         return self.scale * (self.gamma * now - was)
 
-    def bound(self, gamma: float) -> tuple[float, float]:
-        """Lowest and highest sum of ``gamma**t * step`` over an episode, whatever is done.
+    def bound(self, gamma: float) -> Bound:
+        """What it can pay; ``gamma`` is the learner's.
 
-        ``gamma`` is the learner's; where it is not the channel's own, standing still has a price
-        (the channel's is lower) or a pay (it is higher), which the bound includes.
+        Where that is not the channel's own, standing still has a price (the channel's is lower) or
+        a pay (it is higher), which the bound includes.
 
         Raises:
             ValueError: ``gamma`` is outside (0, 1].
@@ -83,4 +137,22 @@ class Diff(Channel):
         low, high = 1.0 + max(0.0, -stay), max(0.0, stay)
         if len(self.zero_at) < 2:
             high = self.gamma
-        return -self.scale * low, self.scale * high
+        return Bound(-self.scale * low, self.scale * high, -self.scale, self.scale * self.gamma)
+
+
+WINDOW = 1000
+"""How many amounts of a channel a filter remembers: the policy that made older ones is gone."""
+
+
+def remember(amounts: list[float], amount: float) -> None:
+    """Adds an amount to the last ``WINDOW`` of a channel."""
+    amounts.append(amount)
+    if len(amounts) > WINDOW:
+        del amounts[0]
+
+
+def endless(amount: float, gamma: float) -> float:
+    """The discounted sum of ``amount`` in every turn of an episode without end."""
+    if gamma < 1.0:
+        return amount / (1.0 - gamma)
+    return math.copysign(math.inf, amount) if amount else 0.0

@@ -229,7 +229,8 @@ def test_resampling_gives_up() -> None:
 
 def blank(**sayings: object) -> Draft:
     """A draft with nothing on it that can say ``sayings``."""
-    return Draft(Rng(1), APPS.knobs[1], "train", APPS.words["train"], sayings, APPS.tables)
+    words = APPS.words["train"]
+    return Draft(Rng(1), APPS.knobs[1], "train", words, sayings, APPS.tables, APPS.renderings)
 
 
 def test_a_step_needs_a_mark() -> None:

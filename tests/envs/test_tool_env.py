@@ -32,7 +32,7 @@ from headway.wrappers import GatedReward, ProgressReward
 
 ID = "headway/Apps-v0"
 APPS_AT = "headway.envs.domains.apps:APPS"
-INFO = {"task_id", "turn", "headway"}
+INFO = {"task_id", "turn", "calls", "headway"}
 RECORD = {"base", "channels", "channels_raw", "phi", "gate", "status", "verdict"}
 NOTHING = "thinking"
 POISON = "poison.txt"

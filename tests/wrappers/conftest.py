@@ -20,7 +20,8 @@ def verdict(
     """The verdict with this progress; None is no verdict."""
     if phi is None:
         return Verdict(math.nan, False, {}, status="no_verdict", reason="the grader broke")
-    return Verdict(phi, success, {}, ("damage",) * violations, attempted=attempted)
+    damage = ("damage",) * violations
+    return Verdict(phi, success, {}, damage, attempted=attempted, information=phi)
 
 
 class Script(gym.Env[str, Any]):
@@ -34,6 +35,7 @@ class Script(gym.Env[str, Any]):
         attempted: Whether the last state was submitted with a change in it.
         success: Whether the last state is a success.
         grades_itself: Whether it shows its verdict in the info of the last turn, as ToolEnv does.
+        places: What ``anchor`` tells of each state; if None, no two states are the same.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Script(gym.Env[str, Any]):
         attempted: bool = False,
         success: bool = False,
         grades_itself: bool = True,
+        places: Sequence[str] | None = None,
     ) -> None:
         self.action_space = TextSpace(cut=True)
         self.observation_space = TextSpace()
@@ -53,19 +56,21 @@ class Script(gym.Env[str, Any]):
         self.bases = list(bases or [0.0] * self.turns)
         self.violations = list(violations or [0] * len(self.phis))
         self.attempted, self.success, self.grades_itself = attempted, success, grades_itself
+        self.places = list(places or map(str, range(len(self.phis))))
         self.grades = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
-        self.turn, self.over = 0, False
+        self.turn, self.over, self.calls = 0, False, []
         return "begin", self._info(0.0)
 
     def step(self, action: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
         assert not self.over
         self.turn += 1
         cut = action is CUT
+        self.calls = [{"tool": "say", "args": {"text": str(action)}, "error": cut}]
         self.over = cut or self.turn == self.turns
         base = self.bases[self.turn - 1]
         terminated = self.over and not cut and self.end in ("terminated", "both")
@@ -86,6 +91,15 @@ class Script(gym.Env[str, Any]):
             success=last and self.success,
         )
 
+    def anchor(self) -> str:
+        return self.places[self.turn]
+
+    def gold(self) -> tuple[str, ...]:
+        return ("gold",)
+
+    def reference(self) -> list[dict[str, Any]]:
+        return [{"tool": "say", "args": {"text": text}} for text in ("go", "stop")]
+
     def get_state(self) -> dict[str, Any]:
         return {"turn": self.turn, "over": self.over}
 
@@ -103,7 +117,7 @@ class Script(gym.Env[str, Any]):
             "status": shown.status if shown else "ungraded",
             "verdict": shown,
         }
-        return {"task_id": "script", "turn": self.turn, "headway": record}
+        return {"task_id": "script", "turn": self.turn, "calls": self.calls, "headway": record}
 
 
 def play(env: gym.Env[Any, Any], actions: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -126,7 +140,7 @@ PHI = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.999, 1.0]), st.floats(0.0, 1.
 @st.composite
 def scripts(draw: st.DrawFn, *, broken: bool = True) -> dict[str, Any]:
     """Arguments of a :class:`Script`; ``broken`` allows turns without a verdict."""
-    turns = draw(st.integers(1, 6))
+    turns = draw(st.integers(1, 9))
     phi = st.one_of(st.none(), PHI) if broken else PHI
     return {
         "phis": draw(st.lists(phi, min_size=turns + 1, max_size=turns + 1)),
@@ -136,6 +150,7 @@ def scripts(draw: st.DrawFn, *, broken: bool = True) -> dict[str, Any]:
         "attempted": draw(st.booleans()),
         "success": draw(st.booleans()),
         "grades_itself": draw(st.booleans()),
+        "places": draw(st.lists(st.sampled_from("abc"), min_size=turns + 1, max_size=turns + 1)),
     }
 
 

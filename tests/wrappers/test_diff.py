@@ -153,9 +153,10 @@ def test_farms_pay_no_more_than_once(Script, play, gamma, times, level):
 def test_bounds_hold(verdict, own, learner, scale, phis, terminal, cut, ended):
     """Under any learner's discount, not only the channel's own."""
     diff = Diff("d", gamma=own, scale=scale, terminal=terminal, on_truncation=cut)
-    total = discounted(diff, phis, ended, learner, verdict)
-    low, high = diff.bound(learner)
-    assert low - 1e-9 <= total <= high + 1e-9
+    steps = amounts(diff, phis, ended, verdict)
+    low, high, least, most = diff.bound(learner)
+    assert low - 1e-9 <= discounted(steps, learner) <= high + 1e-9
+    assert least - 1e-9 <= min(steps) <= max(steps) <= most + 1e-9
 
 
 @pytest.mark.parametrize("rule", ["zero", "keep"])
@@ -163,25 +164,31 @@ def test_bounds_hold(verdict, own, learner, scale, phis, terminal, cut, ended):
 def test_bounds_are_reached(verdict, own, learner, rule):
     """Some episode comes as near as one likes: no looser bound would say more."""
     diff = Diff("d", gamma=own, scale=2.0, terminal=rule, on_truncation=rule)
-    low, high = diff.bound(learner)
+    low, high, least, most = diff.bound(learner)
     episodes = [[1.0, 0.0], [0.0, 1.0], [1.0, *[1.0] * 300, 0.0], [0.0, *[1.0] * 300, 0.0]]
-    sums = [discounted(diff, phis, "terminated", learner, verdict) for phis in episodes]
+    paid = [amounts(diff, phis, "terminated", verdict) for phis in episodes]
+    sums = [discounted(steps, learner) for steps in paid]
     assert (min(sums), max(sums)) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+    steps = [*itertools.chain(*paid)]
+    assert (min(steps), max(steps)) == (pytest.approx(least), pytest.approx(most))
 
 
 def test_standing_still_is_priceless_to_an_undiscounted_learner(verdict):
     diff = Diff("d", gamma=0.9, scale=1.0, terminal="zero", on_truncation="zero")
-    assert diff.bound(1.0) == (-math.inf, 0.0)
+    assert diff.bound(1.0) == (-math.inf, 0.0, -1.0, 0.9)
     with pytest.raises(ValueError, match=r"gamma must be a number in \(0, 1\], got 1.5"):
         diff.bound(1.5)
 
 
-def discounted(diff, phis, ended, gamma, verdict):
-    """The discounted sum over an episode with these potentials."""
+def amounts(diff, phis, ended, verdict):
+    """What each turn of an episode with these potentials pays."""
     diff.begin(verdict(phis[0]))
     ends = ["no"] * (len(phis) - 2) + [ended]
     pairs = zip(phis, phis[1:], ends, strict=False)
-    steps = [diff.step(verdict(a), verdict(b), e) for a, b, e in pairs]
+    return [diff.step(verdict(a), verdict(b), e) for a, b, e in pairs]
+
+
+def discounted(steps, gamma):
     return sum(gamma**t * x for t, x in enumerate(steps))
 
 

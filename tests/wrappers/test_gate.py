@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import types
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headway.wrappers import GATES, GatedReward, PotentialShaping, ProgressReward
+from headway.wrappers import GATES, Bound, Gate, GatedReward, PotentialShaping, ProgressReward
 
 
 def attempt(verdict):
@@ -81,6 +82,17 @@ def test_a_closed_gate_erases_no_penalty(Script, play, scripts, data):
     assume(falls < 0)
     turns = play(GatedReward(ProgressReward(Script(**script), gamma=1.0)))
     assert sum(r["channels"]["progress"] for *_, r in turns) == pytest.approx(falls)
+
+
+def test_what_is_collected_is_not_discounted():
+    """0.01 a turn is 0.1 to a learner with 0.9, and whatever the turns come to on the last one."""
+    paid = Bound(0.0, 0.1, 0.0, 0.01)
+    gate = Gate("clean", "episode")
+    assert gate.bound(paid, 0.9) == (0.0, 0.1, 0.0, math.inf)
+    assert gate.bound(paid, 1.0) == (0.0, 0.1, 0.0, 0.1)
+    assert Gate("clean", "step").bound(paid, 0.9) == paid
+    both = Bound(-0.5, 0.5, -1.0, 1.0)
+    assert gate.bound(both, 1.0) == (-math.inf, 0.5, -1.0, math.inf)
 
 
 def test_which_end_opens_what(verdict):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -16,41 +19,96 @@ from hypothesis import strategies as st
 import headway
 from headway.verifiers import Verdict
 from headway.wrappers import (
+    Bound,
     Channel,
     ChannelWrapper,
     Diff,
     FilterWrapper,
     Gate,
     GatedReward,
+    NoveltyReward,
     PotentialShaping,
     ProgressReward,
     ScheduledReward,
 )
+from headway.wrappers.stack import LAYERS, channels_of
 
 KEYS = {"base", "channels", "channels_raw", "phi", "gate", "status", "verdict"}
 
 
+GAMMA = st.sampled_from([0.9, 1.0])
+RULE = st.sampled_from(["zero", "keep"])
+GATE = st.sampled_from(["attempted", "success", "clean"])
+STEPS = st.integers(1, 6)
+HALF = st.just(0.5)
+ETA = st.sampled_from([None, -0.5, 0.0, 0.25])
+KEY = st.sampled_from(["action", "calls", "anchor", "observation"])
+SOURCE = st.sampled_from(
+    [("exact", "prob", None), ("likelihood", "logp", None), ("likelihood", "prob", "blank")]
+)
+KAPPA = st.sampled_from([0.3, 1.0])
+PLACEBO = st.sampled_from([("random", None), ("flip", 0.5), ("flip", 1.0), ("shuffle_turns", None)])
+
+ARGUMENTS = {
+    "progress": {"gamma": GAMMA, "c": st.just(0.25)},
+    "potential": {"gamma": GAMMA, "on_truncation": RULE, "terminal": RULE, "beta": st.just(2.0)},
+    "gate": {"gate": GATE, "scope": st.sampled_from(["episode", "step"])},
+    "schedule": {"schedule": st.sampled_from(["linear", "step", "exp"]), "steps": STEPS},
+    "anneal": {"steps": STEPS, "schedule": st.sampled_from(["linear", "cosine"])},
+    "s2d": {"gamma": GAMMA, "on_truncation": RULE, "start_at": st.integers(0, 2), "beta": HALF},
+    "watermark": {"c": st.just(0.25)},
+    "clip": {"alpha": st.just(0.5), "eta": ETA, "q": st.sampled_from([0.0, 0.5, 1.0])},
+    "delta": {"gamma": GAMMA, "alpha": st.just(0.5)},
+    "dedup": {"key": KEY},
+    "novelty": {"b": st.just(0.25), "cap": st.sampled_from([0.4, 0.9])},
+    "late": {"bonus": st.just(0.5), "gate": GATE},
+    "turncost": {"cost": st.just(0.25), "cap": st.sampled_from([0.3, 0.9])},
+    "placebo": {"kind, p": PLACEBO, "seed": st.integers(0, 3)},
+    "information": {"gamma": GAMMA, "source, mode, control": SOURCE},
+    "dependency": {"gamma": GAMMA, "kappa": KAPPA, "clipping": st.sampled_from(["carry", "lose"])},
+    "redistribute": {"gamma": GAMMA},
+    "match": {"c": st.just(0.25)},
+    "staged": {"unit": st.sampled_from(["turns", "calls"]), "c": st.just(0.25)},
+    "rubric": {"judge": st.just(f"{__name__}:reader"), "c": st.just(0.25)},
+}
+"""What each of ``LAYERS`` may be given; ``name`` comes by itself."""
+
+
+def reader(task, answer):
+    """A judge: who went on long enough."""
+    return float("turn 3" in answer)
+
+
+@st.composite
+def layer_of(draw, kind, number):
+    """``(class, kwargs)`` of one layer, channels named by their number."""
+    kwargs = {}
+    for names, values in ARGUMENTS[kind].items():
+        value = draw(values)
+        kwargs |= zip(names.split(", "), value, strict=True) if "," in names else {names: value}
+    if "name" in inspect.signature(LAYERS[kind]).parameters:
+        kwargs["name"] = f"c{number}"
+    return LAYERS[kind], kwargs
+
+
 @st.composite
 def stacks(draw):
-    """Up to four layers in any order, as ``(class, kwargs)``, names told apart."""
-    layers = []
-    gates = draw(st.permutations(["attempted", "success", "clean"]))
+    """Up to four layers in any order, as ``(class, kwargs)``, each gate at most once."""
+    layers, gates = [], set()
     for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["progress", "potential", "gate", "schedule"]))
-        gamma = draw(st.sampled_from([0.9, 1.0]))
-        rule = st.sampled_from(["zero", "keep"])
-        if kind == "progress":
-            layer = (ProgressReward, {"gamma": gamma, "c": 0.25, "name": f"c{number}"})
-        elif kind == "potential":
-            ends = {"on_truncation": draw(rule), "terminal": draw(rule)}
-            layer = (PotentialShaping, {"gamma": gamma, **ends, "name": f"c{number}", "beta": 2.0})
-        elif kind == "gate" and gates:
-            scope = draw(st.sampled_from(["episode", "step"]))
-            layer = (GatedReward, {"scope": scope, "gate": gates.pop()})
-        else:
-            layer = (ScheduledReward, {"schedule": "linear", "steps": 4, "start": 0.5})
-        layers.append(layer)
+        layer, kwargs = draw(layer_of(draw(st.sampled_from(sorted(ARGUMENTS))), number))
+        if layer is not GatedReward or kwargs["gate"] not in gates:
+            layers.append((layer, kwargs))
+        if layer is GatedReward:
+            gates.add(kwargs["gate"])
     return layers
+
+
+def test_every_layer_is_among_the_stacks():
+    """One that is left out would be tested by nothing below. The page has a row for each."""
+    assert set(ARGUMENTS) == set(LAYERS)
+    page = Path(__file__).parents[2].joinpath("docs", "rewards.md").read_text("utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)`: ", page, re.M)) == sorted(LAYERS)
 
 
 def stacked(env, layers):
@@ -63,15 +121,20 @@ def rewards(turns):
     return [r for r, *_ in turns]
 
 
-@given(data=st.data(), layers=stacks())
-def test_channels_sum_to_the_reward(Script, play, scripts, data, layers):
+WORDS = st.lists(st.sampled_from(["go", "stop", "look"]), max_size=6)
+"""Actions, after which a script goes on by itself."""
+
+
+@settings(max_examples=200)
+@given(data=st.data(), layers=stacks(), words=WORDS)
+def test_channels_sum_to_the_reward(Script, play, scripts, data, layers, words):
     script = data.draw(scripts())
     env = stacked(Script(**script), layers)
-    turns = play(env)
+    turns = play(env, words)
     names = [kwargs["name"] for _, kwargs in layers if "name" in kwargs]
-    gates = [kwargs["gate"] for _, kwargs in layers if "gate" in kwargs]
+    gates = [kwargs["gate"] for layer, kwargs in layers if layer is GatedReward]
     for reward, terminated, truncated, record in turns:
-        assert set(record) == KEYS
+        assert set(record) - {"credit", "unmeasured"} == KEYS
         assert list(record["channels"]) == list(record["channels_raw"]) == names
         assert sorted(record["gate"]) == sorted(gates)
         assert record["base"] + sum(record["channels"].values()) == pytest.approx(reward, abs=1e-9)
@@ -85,34 +148,107 @@ def test_channels_sum_to_the_reward(Script, play, scripts, data, layers):
     assert [r["base"] for *_, r in turns] == [0.0, *script["bases"]]
     # One grade a state, however many layers read it; none where the environment had graded.
     assert env.unwrapped.grades == len(turns) - script["grades_itself"]
+    # In whatever order they stand, layers read verdicts and never change them.
+    assert [r["verdict"] for *_, r in turns] == verdicts(Script(**script))
     for number, (layer, kwargs) in enumerate(layers):
         if "name" in kwargs:
-            alone = play(layer(Script(**script), **kwargs))
+            alone = play(layer(Script(**script), **kwargs), words)
             own = [r["channels"][kwargs["name"]] for *_, r in alone]
             assert [r["channels_raw"][kwargs["name"]] for *_, r in turns] == own
             if all("name" in later for _, later in layers[number:]):
                 assert [r["channels"][kwargs["name"]] for *_, r in turns] == own
 
 
-@given(data=st.data(), layers=stacks(), at=st.integers(0, 6))
-def test_forks_go_on_alike_and_apart(Script, play, scripts, data, layers, at):
-    """A copy in mid-episode, and a new stack put into the state, pay what the original pays."""
-    script = data.draw(scripts())
-    whole = play(stacked(Script(**script), layers))
-    at = min(at, len(whole) - 2)
-    env = stacked(Script(**script), layers)
+def verdicts(env):
+    """Of every state of a bare script."""
     env.reset()
-    for turn in whole[1 : at + 1]:
-        assert env.step("go")[1] == turn[0]
+    found = [env.present()]
+    while not env.over:
+        env.step("go")
+        found.append(env.present())
+    return found
+
+
+def keeps_its_bounds(env, play, words, gamma, k):
+    """Every channel through the filters around it, in a first episode and in later ones."""
+    bounds = {}
+    for channel, filters in channels_of(env):
+        bound = channel.bound(gamma)
+        for layer in filters:
+            bound = layer.bound(bound, gamma)
+        bounds[channel.name] = bound
+    for _ in range(3):
+        paid = [record["channels"] for *_, record in play(env, words)[1:]]
+        for name, (low, high, least, most) in bounds.items():
+            total = sum(gamma**t * channels[name] for t, channels in enumerate(paid))
+            assert low - 1e-9 <= total <= high + 1e-9
+            for channels in paid:
+                assert least - 1e-9 <= channels[name] <= most + 1e-9
+        headway.set_progress(env, k)
+
+
+K = st.integers(0, 8)
+
+
+@settings(max_examples=200)
+@given(data=st.data(), layers=stacks(), words=WORDS, gamma=GAMMA, k=K)
+def test_bounds_hold(Script, play, scripts, data, layers, words, gamma, k):
+    keeps_its_bounds(stacked(Script(**data.draw(scripts())), layers), play, words, gamma, k)
+
+
+@pytest.mark.parametrize("kind", sorted(ARGUMENTS))
+@settings(max_examples=40)
+@given(data=st.data(), words=WORDS, gamma=GAMMA, k=K)
+def test_the_bound_of_each_layer_holds(Script, play, scripts, data, kind, words, gamma, k):
+    """Around a channel that gains and loses: progress, or what every turn pays."""
+    inside = data.draw(st.sampled_from([(ProgressReward, {"gamma": 0.9}), (NoveltyReward, {})]))
+    layers = [inside, data.draw(layer_of(kind, 1))]
+    env = stacked(Script(**data.draw(scripts(broken=False))), layers)
+    keeps_its_bounds(env, play, words, gamma, k)
+
+
+AT, LIVED = st.integers(0, 8), st.integers(0, 1)
+"""Where an episode is left, and how many were lived through before it."""
+
+
+def goes_on(Script, play, script, layers, words, at, lived, k):
+    """A copy in mid-episode, and a new stack put into the state, pay what the original pays.
+
+    In the next episode as well: what a layer has lived through may count there.
+    """
+    sound, env, fresh = (stacked(Script(**script), layers) for _ in range(3))
+    for one in (sound, env):
+        headway.set_progress(one, k)
+        for _ in range(lived):
+            play(one, words)
+    whole, again = play(sound, words), play(sound, words)
+    at = min(at, len(whole) - 2)
+    said = [*words, *["go"] * len(whole)]
+    env.reset()
+    for turn, word in zip(whole[1 : at + 1], said, strict=False):
+        assert env.step(word)[1] == turn[0]
     twin = headway.fork(env)
-    fresh = stacked(Script(**script), layers)
     fresh.reset()
     headway.set_state(fresh, json.loads(json.dumps(headway.get_state(env))))
     for one in (twin, env, fresh):
-        for reward, terminated, truncated, record in whole[at + 1 :]:
-            _, *got, info = one.step("go")
-            assert (*got, info["headway"]) == (reward, terminated, truncated, record)
-        assert play(one) == whole
+        for turn, word in zip(whole[at + 1 :], said[at:], strict=False):
+            _, reward, terminated, truncated, info = one.step(word)
+            assert (reward, terminated, truncated, info["headway"]) == turn
+        assert play(one, words) == again
+
+
+@settings(max_examples=200)
+@given(data=st.data(), layers=stacks(), words=WORDS, at=AT, lived=LIVED, k=K)
+def test_forks_go_on_alike_and_apart(Script, play, scripts, data, layers, words, at, lived, k):
+    goes_on(Script, play, data.draw(scripts()), layers, words, at, lived, k)
+
+
+@pytest.mark.parametrize("kind", sorted(ARGUMENTS))
+@settings(max_examples=40)
+@given(data=st.data(), words=WORDS, at=AT, lived=LIVED, k=K)
+def test_each_layer_goes_on_alike(Script, play, scripts, data, kind, words, at, lived, k):
+    layers = [(ProgressReward, {"gamma": 0.9}), data.draw(layer_of(kind, 1))]
+    goes_on(Script, play, data.draw(scripts(broken=False)), layers, words, at, lived, k)
 
 
 def test_every_memory_is_part_of_the_state(Script):
@@ -138,15 +274,33 @@ def test_every_memory_is_part_of_the_state(Script):
     assert [one.layer.k for one in (other, env)] == [0, 0]
 
 
-@settings(max_examples=40)
-@given(data=st.data(), layers=stacks())
-def test_a_spec_rebuilds_the_stack(script_id, play, scripts, data, layers):
+@settings(max_examples=60)
+@given(data=st.data(), layers=stacks(), words=WORDS)
+def test_a_spec_rebuilds_the_stack(script_id, play, scripts, data, layers, words):
     env = stacked(gym.make(script_id, **data.draw(scripts())), layers)
     for layer in env.spec.additional_wrappers:
         json.dumps(layer.kwargs)
     rebuilt = gym.make(env.spec)
     assert str(rebuilt) == str(env)
-    assert [turn[:3] for turn in play(rebuilt)] == [turn[:3] for turn in play(env)]
+    for _ in range(2):
+        ours, theirs = play(env, words), play(rebuilt, words)
+        assert [turn[:3] for turn in theirs] == [turn[:3] for turn in ours]
+
+
+@pytest.mark.parametrize("kind", sorted(ARGUMENTS))
+@settings(max_examples=10)
+@given(data=st.data())
+def test_every_argument_of_each_layer_is_rebuilt(script_id, data, kind):
+    """All that it takes but the environment, with the values that it was given."""
+    layer, kwargs = data.draw(layer_of(kind, 1))
+    kept = layer(gym.make(script_id), **kwargs).spec.additional_wrappers[-1].kwargs
+    assert kept | kwargs == kept
+    assert ["env", *sorted(kept)] == sorted(inspect.signature(layer).parameters, key=by_env)
+
+
+def by_env(name):
+    """The environment first, the rest by name."""
+    return (name != "env", name)
 
 
 def test_arguments_that_are_not_the_defaults_are_rebuilt(script_id, play):
@@ -162,7 +316,7 @@ def test_arguments_that_are_not_the_defaults_are_rebuilt(script_id, play):
     env = stacked(gym.make(script_id, **script), layers)
     kept = [spec.kwargs for spec in env.spec.additional_wrappers]
     assert [k | kwargs for k, (_, kwargs) in zip(kept, layers, strict=True)] == kept
-    assert [len(k) for k in kept] == [3, 5, 5, 2, 3]
+    assert [len(k) for k in kept] == [4, 6, 6, 2, 3]
     assert rewards(play(gym.make(env.spec))) == rewards(play(env))
 
 
@@ -338,7 +492,7 @@ class Turns(Channel):
         return -0.01 * self.count
 
     def bound(self, gamma):
-        return -float("inf"), 0.0
+        return Bound(-float("inf"), 0.0, -float("inf"), 0.0)
 
 
 def test_a_channel_of_ones_own(script_id, play):

@@ -22,11 +22,13 @@ from headway.wrappers import (
     Diff,
     Gate,
     GatedReward,
+    Novelty,
     PotentialShaping,
     ProgressReward,
     Schedule,
     ScheduledReward,
     SeatChannels,
+    SparseToDense,
     set_progress,
 )
 
@@ -243,6 +245,16 @@ def test_schedules_of_a_seat(verdict):
     assert reward == pytest.approx(record["base"] + 0.45 * 0.25)
 
 
+def test_a_transition_of_a_seat(verdict):
+    """Nothing below its step, and shaping from there on."""
+    layer = SparseToDense("s2d", start_at=2, **STRICT)
+    game = SeatChannels(Talk(verdict, [0.5, 1.0], order=("agent",)), [layer], seat="agent")
+    for k, paid in ((1, 0.0), (2, -0.5)):
+        assert set_progress(game, k) == 1
+        ((_, record),), _ = run(game, "agent")
+        assert record["channels"] == {"s2d": paid}
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of the game, which has no arrays to observe
 def test_pettingzoo_accepts_it(verdict, capsys):
     for order in (("agent", "user"), ("agent", "agent", "user")):
@@ -258,6 +270,8 @@ def test_bad_arguments(verdict):
     twice = [Diff("d", **STRICT), Diff("d", **PROGRESS)]
     with pytest.raises(ValueError, match="a stack may hold channel 'd' only once"):
         SeatChannels(game, twice, seat="agent")
+    with pytest.raises(ValueError, match=r"layers must read verdicts only, got \['Novelty'\]"):
+        SeatChannels(game, [Novelty("n", b=0.1, cap=0.5)], seat="agent")
     game.grade = None
     with pytest.raises(TypeError, match=r"env.unwrapped must offer grade\(\)"):
         SeatChannels(game, [], seat="agent")

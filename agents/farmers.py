@@ -1,0 +1,502 @@
+"""Who tries to be paid for nothing: scripted farmers, and a search for loops that pay.
+
+A *loop* is a way from a state of the world back to the same state, none of whose own states comes
+twice. What the task says is no change (a payment that was refunded) makes no other state.
+
+One more repetition is worth to a channel what it pays, plus what it makes of the rest of the
+episode: ``pays + gamma**k * rest_after - rest_before``, discounted from the repetition's own
+beginning, for some way to end the episode. Shaping that gives back is worth nothing by that
+measure, whatever it pays on the way; a gate that withholds to the last turn is worth what it adds
+there. A loop is a *farm* if repeating it is worth something without end, and comes to more than
+nothing in all. Worth does not end if every repetition from the second on is worth more than 0 and
+their worth does not run out: if the last half of the repetitions together is worth no less than the
+quarter before. By Cauchy's condensation test the sums of falling amounts stay finite exactly if
+that fails for ever. So new best values, first visits and amounts that fall like 1/n**2 are no
+farms, and a count's 1/sqrt(n) is one. Where the layers remember the same after a repetition as
+before, it is proved that this goes on; else it is taken to go on unless the layers declare a finite
+bound for undiscounted sums, which is then held against what the loop has paid.
+
+Loops are tried through the whole stack on forks of one episode, so whatever the layers remember is
+as it would be. In a miniature the search is complete for loops of up to three actions. In a world
+of tools it tries, at every state of a solution, what is likely: to do nothing, to look, to take the
+next step or a wrong one, and to take back what was just done.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from headway.agents.scripted import hand_in, own
+from headway.envs.actions import BadCall, parse_action
+from headway.envs.fork import fork
+from headway.envs.rng import Rng
+from headway.envs.tool_env import ToolEnv
+from headway.verifiers import changes
+from headway.verifiers.kinds.tables import where
+from headway.wrappers.audit import Play, amounts
+from headway.wrappers.channel import layers_of
+from headway.wrappers.miniature import ACTIONS, Miniature
+
+IDLE = "Nothing to do."
+"""No call: it costs a turn and changes nothing."""
+
+HOSTILE = (
+    "",
+    "{",
+    '{"tool": "submit"',
+    '{"tool": "no_such_tool", "args": {}}',
+    '{"tool": 7, "args": []}',
+    "\x00\ud800\u202e" * 40,
+    "[" * 5000,
+    "9" * 5000,
+    '{"tool": "submit", "args": {"answer": NaN}}',
+)
+"""What may crash a parser or a grader."""
+
+LOOP = "repeat a loop"
+"""The farmer who does."""
+
+TINY = 1e-9
+"""What pays less pays nothing."""
+
+REPETITIONS = 16
+"""How often a loop is repeated at most."""
+
+UNDO = "(take it back)"
+"""In a loop, the call that takes back what the action before it did."""
+
+
+@dataclass(frozen=True)
+class Farm:
+    """A way to be paid for nothing.
+
+    Attributes:
+        channel: Which pays.
+        farmer: Who found it.
+        play: The whole of it.
+        loop: The actions that are repeated; empty where it is no loop.
+        rate: What an action of the second repetition pays.
+    """
+
+    channel: str
+    farmer: str
+    play: Play
+    loop: tuple[str, ...] = ()
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """What a farmer's episode came to.
+
+    Attributes:
+        farmer: Who played.
+        play: What was done.
+        sums: Discounted sums of ``"base"`` and of every channel.
+        turns: The least and the most of a turn, by channel.
+        success: Whether the episode ended well.
+        over: Whether it ended at all.
+        graded: Whether every turn had a verdict.
+    """
+
+    farmer: str
+    play: Play
+    sums: Mapping[str, float]
+    turns: Mapping[str, tuple[float, float]]
+    success: bool
+    over: bool
+    graded: bool
+
+    @property
+    def total(self) -> float:
+        """The discounted return."""
+        return sum(self.sums.values())
+
+
+def endless(paid: Sequence[float]) -> bool:
+    """Whether repetitions that paid so will pay without end.
+
+    Args:
+        paid: What each repetition paid, in order.
+
+    Returns:
+        True if there are four at least, all from the second on paid more than ``TINY``, and the
+        last half of the greatest power of two of them did not pay less than the quarter before.
+    """
+    count = 1 << (len(paid).bit_length() - 1) if paid else 0
+    if count < 4 or min(paid[1:]) <= TINY:
+        return False
+    return sum(paid[count // 2 : count]) >= sum(paid[count // 4 : count // 2])
+
+
+def play(env: gym.Env[Any, Any], farmer: str, begun: Play, gamma: float) -> Harvest:
+    """Plays an episode on a fork.
+
+    Args:
+        env: A stack that was just reset to the task of the play; it stays as it is.
+        farmer: Who plays.
+        begun: What to do; what comes after the end of the episode is left out.
+        gamma: The learner's discount per turn.
+    """
+    twin = fork(env)
+    sums: dict[str, float] = {}
+    turns: dict[str, tuple[float, float]] = {}
+    taken: list[str] = []
+    over, graded, success = False, True, False
+    for turn, action in enumerate(begun.actions):
+        _, reward, terminated, truncated, info = twin.step(action)
+        taken.append(action)
+        record = info["headway"]
+        graded = graded and record["status"] != "no_verdict"
+        for name, amount in amounts(twin, float(reward), record).items():
+            sums[name] = sums.get(name, 0.0) + gamma**turn * amount
+            low, high = turns.get(name, (amount, amount))
+            turns[name] = min(low, amount), max(high, amount)
+        over = terminated or truncated
+        if over:
+            success = record["verdict"] is not None and record["verdict"].success
+            break
+    done = begun._replace(actions=tuple(taken))
+    return Harvest(farmer, done, sums, turns, success, over, graded)
+
+
+# Scripted farmers.
+
+
+def scripts(world: ToolEnv) -> Iterator[tuple[str, list[str]]]:
+    """What the farmers do in the task that ``world`` was just reset to, with their names.
+
+    An episode ends where the world ends it; scripts that repeat are as long as it can be.
+    """
+    last = world.instance.task.max_turns
+    solution, looks = world.solution(), _looks(world)
+    end = hand_in(world)
+    ripe = _ripe(world, solution)
+    yield "solve", solution
+    yield "solve at the last moment", [IDLE] * (last - len(solution)) + solution
+    yield "read everything, then solve", looks[: last - len(solution)] + solution
+    yield "submit at once", [end]
+    yield "do nothing", [IDLE] * last
+    yield "read everything", [*looks[: last - 1], end]
+    yield "hover near the end", [*ripe, *[IDLE] * last]
+    yield "hover, then submit", [*ripe, *[IDLE] * (last - len(ripe) - 1), end]
+    yield "stop near the end", [*ripe, end]
+    for number, wrong in enumerate(_wrong(world)):
+        name = "grab, then lose"
+        yield name, [*ripe, wrong, *[IDLE] * last]
+        yield name, [*ripe, *_wrong(world)[: number + 1], end]
+    for number, action in enumerate(solution[:-1]):
+        yield "repeat a step", [*solution[:number], *[action] * last]
+    for actions in _back_and_forth(world, ripe):
+        yield "do and undo", actions
+    for look in looks[:2]:
+        yield "read again and again", [look] * last
+    yield "crash the grader", [*HOSTILE, *[end]]
+    yield "crash the grader", [*ripe, *HOSTILE, *[IDLE] * last]
+
+
+def _looks(world: ToolEnv) -> list[str]:
+    return [world.format(look.tool, look.args) for look in world.instance.look(world.box)]
+
+
+def _wrong(world: ToolEnv) -> list[str]:
+    """Some calls that do damage, those that can be taken back among them."""
+    rng = Rng("agents.farmers", world.instance.task.id)
+    strays = world.domain.stray(world.instance.world, rng)
+    some = [*strays[:2], *(stray for stray in strays if stray.tool in world.domain.undo)]
+    return list(dict.fromkeys(world.format(stray.tool, stray.args) for stray in some))
+
+
+def _back_and_forth(world: ToolEnv, ripe: Sequence[str]) -> Iterator[list[str]]:
+    """After the ripe part, each action that can be taken back, done and undone to the end."""
+    for action in (*_wrong(world), *world.solution()[:-1]):
+        twin, taken = copy.deepcopy(world), list(ripe)
+        for text in ripe:
+            twin.step(text)
+        undo, over = _undo(twin, action), False
+        while undo is not None and not over:
+            for text in (action, undo):
+                if not over:
+                    taken.append(text)
+                    _, _, terminated, truncated, _ = twin.step(text)
+                    over = terminated or truncated
+            undo = None if over else _undo(twin, action)
+        if len(taken) > len(ripe):
+            yield taken
+
+
+def _ripe(world: ToolEnv, solution: Sequence[str]) -> list[str]:
+    """The part of the solution after which progress is greatest without being a success."""
+    twin, best, ripe = copy.deepcopy(world), 0.0, 0
+    for number, action in enumerate(solution[:-1], 1):
+        twin.step(action)
+        found = twin.grade()
+        if found.status == "ok" and not found.success and found.progress >= best:
+            best, ripe = found.progress, number
+    return list(solution[:ripe])
+
+
+# Loops.
+
+World = Miniature | ToolEnv
+
+
+def loops(world: World, longest: int) -> Iterator[tuple[str, ...]]:
+    """The loops that begin in the present state, shortest first; ``UNDO`` may stand in them.
+
+    Args:
+        world: Stays as it is.
+        longest: How many actions a loop may have.
+    """
+    start = place(world)
+    begun: list[tuple[tuple[str, ...], World, frozenset[str], str | None]] = [
+        ((), world, frozenset({start}), None)
+    ]
+    for done, at, seen, undo in begun:  # it grows while it is read
+        for action in _options(at, undo):
+            text = undo if action == UNDO and undo is not None else action
+            twin, back = copy.deepcopy(at), _undo(at, text)
+            _, _, terminated, truncated, _ = twin.step(text)
+            if terminated or truncated:
+                continue
+            here = place(twin)
+            if here == start:
+                yield (*done, action)
+            elif here not in seen and len(done) + 1 < longest:
+                begun.append(((*done, action), twin, seen | {here}, back))
+
+
+def place(world: World) -> str:
+    """Equal in equal states, rows that the task takes for no change left out."""
+    if isinstance(world, Miniature):
+        return world.anchor()
+    box, task = world.box, world.instance.task
+    voids = {name: where(conditions) for name, conditions in task.acceptance.voids.items()}
+    found = [
+        [change.table, change.key, change.kind, change.row]
+        for name in (*box.names(), "seen", "submission")
+        for change in changes(name, box.start.table(name), box.table(name))
+        if not (change.kind == "new" and name in voids and voids[name](change.row))
+    ]
+    return json.dumps(sorted(found, key=lambda row: row[:3]), sort_keys=True)
+
+
+def _options(world: World, undo: str | None) -> list[str]:
+    """What may be done next, first of all taking back what was just done."""
+    if isinstance(world, Miniature):
+        return [action for action in ACTIONS if action != "submit"]
+    rng = Rng("agents.farmers", world.instance.task.id, "loops")
+    some = [world.domain.guess(world.box, rng.sub(number)) for number in range(2)]
+    guesses = [world.format(guess.tool, guess.args) for guess in some]
+    first = [] if undo is None else [UNDO]
+    tried = [*first, IDLE, *_looks(world)[:1], *guesses, *_wrong(world), *world.solution()[:-1]]
+    return list(dict.fromkeys(tried))
+
+
+def _undo(world: World, action: str) -> str | None:
+    """The call that would take back an action; None where the domain knows none."""
+    if isinstance(world, Miniature):
+        return None
+    call = parse_action(action, world.action_format)[0]
+    if isinstance(call, BadCall) or call.tool not in world.domain.undo:
+        return None
+    reply = world.box.fork().call(call.tool, call.args)
+    if reply.error:
+        return None
+    back = world.domain.undo[call.tool](reply.value)
+    return world.format(back.tool, back.args)
+
+
+def farms(
+    env: gym.Env[Any, Any], begun: Play, gamma: float, limited: Container[str] = ()
+) -> tuple[list[Farm], list[Harvest]]:
+    """The loops that pay, and the episodes in which loops paid most.
+
+    Args:
+        env: A stack that was just reset to the task of ``begun``; it stays as it is.
+        begun: Without any action yet.
+        gamma: The learner's discount per turn.
+        limited: Channels with a finite bound for undiscounted sums.
+
+    Returns:
+        For each channel that has a farm the one that is worth most an action; and for each channel
+        the episode with a repeated loop that paid it most.
+
+    Raises:
+        TypeError: The world in ``env`` is neither a miniature nor one of tools.
+    """
+    world = _world(env)
+    longest = 3 if isinstance(world, Miniature) else 2
+    found: dict[str, Farm] = {}
+    most: dict[str, tuple[float, Play]] = {}
+    for way, endings in _states(world):
+        at = fork(env)
+        for action in way:
+            at.step(action)
+        for loop in loops(copy.deepcopy(_world(at)), longest):
+            pumped = _Pumped(at, loop, endings, gamma)
+            for channel, worth, actions, paid in pumped.channels():
+                whole = begun._replace(actions=(*way, *actions))
+                if channel not in most or paid > most[channel][0] + TINY:
+                    most[channel] = paid, whole
+                if not pumped.goes_on(channel, worth, paid, channel in limited):
+                    continue
+                rate = worth[1] / len(loop)
+                if channel not in found or rate > found[channel].rate + TINY:
+                    longer = _Pumped(at, loop, endings[:1], gamma, settled=REPETITIONS)
+                    whole = begun._replace(actions=(*way, *longer.actions(0)))
+                    found[channel] = Farm(channel, LOOP, whole, pumped.texts, rate)
+    return list(found.values()), [play(env, LOOP, whole, gamma) for _, whole in most.values()]
+
+
+def _world(env: gym.Env[Any, Any]) -> World:
+    base = env.unwrapped
+    return base if isinstance(base, Miniature) else own(env)
+
+
+def _states(world: World) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    """Where loops are looked for: the way there, and how the episode may end from there."""
+    if isinstance(world, ToolEnv):
+        solution = tuple(world.solution())
+        for number in range(len(solution)):
+            yield solution[:number], [(hand_in(world),), solution[number:]]
+        return
+    known = {world.anchor()}
+    queue: list[tuple[tuple[str, ...], Miniature]] = [((), copy.deepcopy(world))]
+    for way, at in queue:  # it grows while it is read
+        yield way, [("submit",), ("fill", "sign", "submit")]
+        for action in _options(world, None):
+            twin = copy.deepcopy(at)
+            twin.step(action)
+            if twin.anchor() not in known:
+                known.add(twin.anchor())
+                queue.append(((*way, action), twin))
+
+
+class _Pumped:
+    """A loop repeated, with the episode ended in several ways before and after each repetition.
+
+    Args:
+        at: A stack in the state where the loop begins; stays as it is.
+        loop: What is repeated.
+        endings: How the episode may be ended.
+        gamma: The learner's discount per turn.
+        settled: After so many repetitions one that left all memory as it was ends the trial: the
+            world is where it was, so the next one pays the same.
+
+    Attributes:
+        texts: The loop as it was first played.
+        same: Whether the layers remember the same after the last repetition as before it.
+    """
+
+    def __init__(
+        self,
+        at: gym.Env[Any, Any],
+        loop: Sequence[str],
+        endings: Sequence[Sequence[str]],
+        gamma: float,
+        *,
+        settled: int = 2,
+    ) -> None:
+        self.gamma, self.length = gamma, len(loop)
+        self.same = False
+        self.taken: list[str] = []
+        self.paid: list[dict[str, float]] = []
+        self.rests: list[list[_Turns]] = []
+        stages = [fork(at)]
+        while len(self.paid) < REPETITIONS:
+            twin = fork(stages[-1])
+            once = _turns(twin, loop, gamma)
+            if once.over:
+                break
+            stages.append(twin)
+            self.same = _memory(twin) == _memory(stages[-2])
+            self.paid.append(once.sums)
+            self.taken += once.texts
+            if self.same and len(self.paid) >= settled:
+                break
+        self.texts = tuple(self.taken[: len(loop)])
+        if self.same and max(_dense(self.paid[-1])) <= TINY:
+            return  # then waiting for the rest of the episode is all that a repetition does
+        for stage in stages:
+            self.rests.append([_turns(fork(stage), ending, gamma) for ending in endings])
+
+    def channels(self) -> Iterator[tuple[str, list[float], tuple[str, ...], float]]:
+        """Of each channel and ending: the worth of each repetition, all actions, what they paid."""
+        step = self.gamma**self.length
+        for name in self.paid[0] if self.paid and self.rests else ():
+            for ending in range(len(self.rests[0]) if name != "base" else 0):
+                rest = [rests[ending].sums.get(name, 0.0) for rests in self.rests]
+                worth = [
+                    sums.get(name, 0.0) + step * after - before
+                    for sums, (before, after) in zip(self.paid, pairwise(rest), strict=True)
+                ]
+                paid = sum(step**n * sums.get(name, 0.0) for n, sums in enumerate(self.paid))
+                total = paid + step ** len(self.paid) * rest[-1]
+                yield name, worth, self.actions(ending), total
+
+    def actions(self, ending: int) -> tuple[str, ...]:
+        """All repetitions and an ending."""
+        rest = self.rests[-1][ending].texts if self.rests else ()
+        return (*self.taken, *rest)
+
+    def goes_on(self, channel: str, worth: Sequence[float], paid: float, limited: bool) -> bool:
+        """Whether repetitions of such worth are a farm; putting a price off is none.
+
+        Args:
+            channel: Whose they are.
+            worth: Of each repetition.
+            paid: What all of them and the ending paid.
+            limited: Whether the channel declares a finite bound for undiscounted sums.
+        """
+        if len(worth) < 2:
+            return False
+        if self.same:
+            return self.paid[-1].get(channel, 0.0) > TINY and worth[-1] > TINY
+        return paid > TINY and not limited and endless(worth)
+
+
+class _Turns(NamedTuple):
+    """Some turns of an episode.
+
+    Attributes:
+        sums: Discounted, of ``"base"`` and every channel.
+        texts: What was played.
+        over: Whether the episode is over.
+    """
+
+    sums: dict[str, float]
+    texts: tuple[str, ...]
+    over: bool
+
+
+def _dense(sums: Mapping[str, float]) -> list[float]:
+    return [amount for name, amount in sums.items() if name != "base"]
+
+
+def _memory(env: gym.Env[Any, Any]) -> str:
+    return json.dumps([layer.get_state() for layer in layers_of(env)], sort_keys=True)
+
+
+def _turns(env: gym.Env[Any, Any], actions: Sequence[str], gamma: float) -> _Turns:
+    """Plays turns, up to the end of the episode if that comes first."""
+    sums: dict[str, float] = {}
+    texts: list[str] = []
+    undo: str | None = None
+    for turn, action in enumerate(actions):
+        text = undo if action == UNDO and undo is not None else action
+        undo = _undo(_world(env), text) if UNDO in actions else None
+        _, reward, terminated, truncated, info = env.step(text)
+        texts.append(text)
+        for name, amount in amounts(env, float(reward), info["headway"]).items():
+            sums[name] = sums.get(name, 0.0) + gamma**turn * amount
+        if terminated or truncated:
+            return _Turns(sums, tuple(texts), True)
+    return _Turns(sums, tuple(texts), False)

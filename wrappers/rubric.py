@@ -1,0 +1,158 @@
+"""A judge's score at the end of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+
+from headway.arguments import named, number, one_of
+from headway.verifiers import Look, Verdict
+from headway.verifiers.judge import TASKS, Accepted, Judge, Rubric, Unjudged, accept, empty
+from headway.verifiers.reference import SUBMIT
+from headway.wrappers.channel import Bound, Channel, Ended
+from headway.wrappers.fallible import FallibleWrapper
+
+Reads = Literal["answer", "transcript"]
+"""What is judged: what was handed in, or all that was said and replied."""
+
+
+class Judgement(Channel):
+    """Pays ``scale`` times a judge's score, once, at the end.
+
+    Args:
+        name: Name of the channel.
+        scale: In (0, inf).
+        judge: ``(task, answer) -> score in [0, 1]``; tried on the bank of hostile answers here.
+        rubric: What it is asked about, item by item; None for one score of the whole.
+        reads: ``"answer"`` or ``"transcript"``.
+
+    Attributes:
+        failed: Why there is no score; empty if there is one, or the episode goes on.
+
+    Raises:
+        Refused: The judge takes answers that answer nothing for right ones.
+        ValueError: An argument is outside its range.
+    """
+
+    hears = True
+    memory: ClassVar[tuple[str, ...]] = ("task", "turns", "answer", "failed")
+
+    def __init__(
+        self, name: str, *, scale: float, judge: Judge, rubric: Rubric | None, reads: Reads
+    ) -> None:
+        super().__init__(name)
+        self.scale = number("scale", scale, "(0, inf)")
+        self.rubric = rubric
+        self.reads: Reads = one_of("reads", reads, ("answer", "transcript"))
+        # A pitfall is no way to be fooled: to say that it is there costs.
+        gains = rubric and Rubric(tuple(item for item in rubric.items if item[1] > 0.0))
+        tasks = [q for t in TASKS for q in gains.questions(t)] if gains else TASKS
+        self.judge = _tried(judge, tuple(tasks))
+        self.task = self.failed = ""
+        self.turns: list[list[str]] = []
+        self.answer = ""
+
+    def hear(self, action: Any, observation: Any, info: Mapping[str, Any], look: Look) -> None:
+        """Keeps what was said and replied; at reset, the task."""
+        reply = observation if isinstance(observation, str) else str(observation)
+        if action is None:
+            self.task, self.turns, self.answer, self.failed = reply, [], "", ""
+            return
+        self.turns.append([action if isinstance(action, str) else "", reply])
+        for call in info.get("calls", ()):
+            if call["tool"] == SUBMIT and not call.get("error"):
+                answer = call["args"].get("answer")
+                self.answer = answer if isinstance(answer, str) else ""
+
+    def begin(self, before: Verdict) -> None:
+        """Nothing to do: what is heard begins an episode."""
+
+    def step(self, before: Verdict, after: Verdict, ended: Ended) -> float:
+        """0.0 until the end; then in [0, scale], or 0.0 and ``failed``."""
+        if ended == "no":
+            return 0.0
+        try:
+            return self.scale * self._score()
+        except Unjudged as error:
+            self.failed = f"judge failed: {error}"
+            return 0.0
+
+    def bound(self, gamma: float) -> Bound:
+        """One amount in [0, scale], whatever the discount."""
+        return Bound(0.0, self.scale, 0.0, self.scale)
+
+    def _score(self) -> float:
+        said = self.answer
+        if self.reads == "transcript":
+            if all(empty(action) for action, _ in self.turns):
+                return 0.0  # all there is to read are replies
+            said = "\n".join(f"> {action}\n{reply}" for action, reply in self.turns)
+        if self.rubric is None:
+            return self.judge(self.task, said)
+        met = [self.judge(question, said) for question in self.rubric.questions(self.task)]
+        return self.rubric.score(met)
+
+
+class RubricReward(FallibleWrapper):
+    """Pays ``c`` times a judge's score of the answer, or of the transcript, at the end.
+
+    The judge is tried first, here: one that passes more than 1 % of a bank of answers that answer
+    nothing is refused, and the message shows which. Such answers are all that the bank knows, so
+    a learner may find others: put it inside ``GatedReward(gate="success")`` where there is a
+    verifier. An empty answer gets 0.0 and no call, and the same answer to the same task always the
+    same score. Where the judge fails nothing is paid, and ``info["headway"]["unmeasured"]`` says
+    why: mask the episode. The best policy may change.
+
+    Args:
+        env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
+        judge: ``"module:function"``, the function being ``(task, answer) -> score in [0, 1]``.
+        rubric: Pairs of a text and a weight, below 0 for a pitfall; the judge is asked item by item
+            and the score is ``clip(sum(w * c) / sum(|w|), 0, 1)``. None for one score of the whole.
+        c: Worth of a full score beside the outcome of 1.0, in (0, 1).
+        reads: ``"answer"``: what was handed in. ``"transcript"``: all that was said and replied.
+        name: Name of the channel.
+
+    Raises:
+        Refused: The judge takes answers that answer nothing for right ones.
+        ValueError: An argument is outside its range, or ``name`` is taken.
+        TypeError: Nothing in ``env`` offers ``grade()``.
+
+    Source: RaR (2025), AutoRule (2025); Master-RM (2025) for the bank.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        judge: str,
+        rubric: Sequence[Sequence[Any]] | None = None,
+        c: float = 0.3,
+        reads: Reads = "transcript",
+        name: str = "rubric",
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(
+            self, judge=judge, rubric=rubric, c=c, reads=reads, name=name
+        )
+        channel = Judgement(
+            name,
+            scale=number("c", c, "(0, 1)"),
+            judge=named("judge", judge, {}),
+            rubric=None if rubric is None else Rubric(_items(rubric)),
+            reads=reads,
+        )
+        super().__init__(env, channel)
+
+
+@lru_cache(maxsize=64)
+def _tried(judge: Judge, tasks: tuple[str, ...]) -> Accepted:
+    """The judge, tried once a process; so siblings in other environments are judged alike."""
+    return accept(judge, tasks=tasks)
+
+
+def _items(rubric: Sequence[Sequence[Any]]) -> tuple[tuple[str, float], ...]:
+    if any(isinstance(item, str) or len(item) != 2 for item in rubric):
+        raise ValueError(f"rubric must be pairs of a text and a weight, got {rubric!r}")
+    return tuple((text, weight) for text, weight in rubric)
