@@ -6,9 +6,9 @@
 
 Every arm has the same learner, the same number of steps, the same worlds and, seed by seed, the
 same initial weights. Its learning rate is the best of one grid for all, with one goal, half of the
-steps and seeds that are used for nothing else. With two goals the first 40 % of the training have one (the
-curriculum), or none would ever be met. Success is that of the training episodes as the policy
-samples; at the end it is measured once more in worlds of the test split.
+steps and seeds that are used for nothing else. With two goals the first 40 % of the training have
+one (the curriculum), or none would ever be met. Success is that of the training episodes as the
+policy samples; at the end it is measured once more in worlds of the test split.
 
 Every run that is finished is a line of ``runs.jsonl`` in the folder ``--out``; a second call
 takes up what is there. Needs ``headway[sb3]``.

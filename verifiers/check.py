@@ -72,6 +72,16 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """A check without what it wants: its place in the graph of a task, which gives nothing away."""
+
+    id: str
+    weight: float
+    needs: tuple[str, ...]
+    evidence: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Allow:
     """One rule of a task's footprint: a change that the task may make.
 
@@ -105,7 +115,7 @@ class Verdict:
             or by the end of the episode, which is graded as if submitted.
         fingerprint: Identifies checks, weights, guards, footprint and initial state; verdicts
             compare only under equal fingerprints.
-        checks: What it was graded by.
+        nodes: The checks that it was graded by, without what they want.
         information: Share of the hidden answer's initial bits that the agent has seen settled, in
             [0, 1]; None where the task has no candidates, and without a verdict.
     """
@@ -118,7 +128,7 @@ class Verdict:
     reason: str = ""
     attempted: bool = False
     fingerprint: str = ""
-    checks: tuple[Check, ...] = field(default=(), repr=False)
+    nodes: tuple[Node, ...] = field(default=(), repr=False)
     information: float | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -130,9 +140,9 @@ class Verdict:
         return mine == theirs and (a == b or (math.isnan(a) and math.isnan(b)))
 
     def plain(self) -> dict[str, Any]:
-        """The fields as plain data, without ``checks``, which the fingerprint stands for."""
+        """The fields as plain data, without ``nodes``, which the fingerprint stands for."""
         found = {**vars(self), "ok": dict(self.ok)}
-        del found["checks"]
+        del found["nodes"]
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Verdict:
@@ -193,6 +203,11 @@ class Acceptance:
         out = asdict(self if self.candidates is None else replace(self, candidates=None))
         del out["candidates"]
         return out if self.candidates is None else {**out, "candidates": self.candidates.as_json()}
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The checks without what they want."""
+        return tuple(Node(c.id, c.weight, c.needs, c.evidence) for c in self.checks)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -257,6 +272,7 @@ class Grader:
         self._last: tuple[Hashable, Verdict] | None = None
         self._counted: tuple[dict[str, bool], float, list[str]] | None = None
         self._fingerprint = acceptance.fingerprint
+        self._nodes = acceptance.nodes
         self._settled: tuple[Table, float] | None = None
 
     def copy(self) -> Grader:
@@ -287,7 +303,7 @@ class Grader:
                 status="no_verdict",
                 reason=f"{type(error).__name__}: {error}"[:500],
                 fingerprint=self.acceptance.fingerprint,
-                checks=self.acceptance.checks,
+                nodes=self._nodes,
             )
 
     def _grade(self, state: Gradable) -> Verdict:
@@ -332,7 +348,7 @@ class Grader:
             violations=tuple(damage),
             attempted=changed and bool(state.table("submission")),
             fingerprint=self._fingerprint,
-            checks=self.acceptance.checks,
+            nodes=self._nodes,
             information=self._information(state),
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
 from headway.arguments import number, one_of
-from headway.verifiers.check import Check, Verdict, penalty
+from headway.verifiers.check import Node, Verdict, penalty
 from headway.verifiers.signal import Potential, measured
 
 Decay = Literal["near", "far"]
@@ -59,7 +59,7 @@ class Graph(Potential):
             ValueError: There is no verdict.
         """
         measured(verdict)
-        needs = prerequisites(verdict.checks)
+        needs = prerequisites(verdict.nodes)
         if not needs:
             return None
         self.marks = marked(self.marks, verdict.ok, needs)
@@ -67,7 +67,7 @@ class Graph(Potential):
         return sum(worth.values()) / len(worth) * penalty(len(verdict.violations))
 
 
-def prerequisites(checks: Sequence[Check]) -> dict[str, tuple[str, ...]]:
+def prerequisites(checks: Sequence[Node]) -> dict[str, tuple[str, ...]]:
     """The acting checks with the acting checks that each needs next, through evidence as well.
 
     Args:

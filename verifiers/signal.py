@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
 from headway.arguments import nearest, whole
-from headway.verifiers.check import Check, Verdict, penalty
+from headway.verifiers.check import Node, Verdict, penalty
 from headway.verifiers.memory import Memory
 
 Look = Callable[[str], Any]
@@ -128,7 +128,7 @@ class Milestones(Potential):
     def begin(self, before: Verdict) -> None:
         """Takes the milestones of the task, unless they were given."""
         if self.own:
-            self.groups = levels(before.checks)
+            self.groups = levels(before.nodes)
 
     def value(self, verdict: Verdict) -> float | None:
         """Milestones reached, plus what counts of others in part, over their number.
@@ -155,7 +155,7 @@ class Milestones(Potential):
         return reached / len(self.groups) * penalty(len(verdict.violations))
 
 
-def levels(checks: Sequence[Check]) -> list[list[str]]:
+def levels(checks: Sequence[Node]) -> list[list[str]]:
     """Ids by how many checks each needs one after another, the acting ones first needed first."""
     depth: dict[str, int] = {}
     for check in checks:

@@ -254,7 +254,7 @@ class Miniature(gym.Env[str, str]):
                 {},
                 status="no_verdict",
                 reason="the grader crashed",
-                checks=_CHECKS,
+                nodes=_ACCEPTANCE.nodes,
             )
         if desk not in self._verdicts:
             self._verdicts[desk] = self._judge(desk)

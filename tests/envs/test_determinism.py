@@ -206,6 +206,6 @@ def test_an_info_holds_plain_data_only() -> None:
         things = reachable(info)
         assert len(things) < 300
         assert {type(x).__name__ for x in things} <= {
-            *("dict", "str", "int", "float", "bool", "NoneType", "tuple", "Verdict")
+            *("dict", "list", "str", "int", "float", "bool", "NoneType", "tuple", "Verdict", "Node")
         }
         assert all(info is not x for thing in things for x in gc.get_referents(thing))

@@ -377,7 +377,7 @@ def test_infos_are_fresh_and_of_the_documented_form() -> None:
         assert len({id(i) for i in everything}) == len(everything)
         seen += everything
         record = info["headway"]
-        assert info.keys() == {"task_id", "turn", "headway"}
+        assert info.keys() == {"task_id", "turn", "calls", "headway"}
         assert record.keys() == {
             *("base", "channels", "channels_raw", "phi", "gate", "status", "verdict")
         }

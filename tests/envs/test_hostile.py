@@ -154,7 +154,7 @@ def storm(make: Callable[[str], gym.Env[Any, Any]], action_format: str, count: i
 
 def check_record(reward: float, info: dict[str, Any]) -> None:
     """The keys that are documented, no others, and a reward that is the sum of its parts."""
-    assert info.keys() == {"task_id", "turn", "headway"}
+    assert info.keys() == {"task_id", "turn", "calls", "headway"}
     record = info["headway"]
     assert record.keys() == {
         *("base", "channels", "channels_raw", "phi", "gate", "status", "verdict")

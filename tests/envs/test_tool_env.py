@@ -794,6 +794,7 @@ def test_bad_options_are_explained(make, options: dict[str, Any], words: list[st
     assert env.step(NOTHING)[4] | {"headway": 0} == {
         "task_id": "Apps-v0/bills/d1/R2/train/1",
         "turn": 2,
+        "calls": [{"tool": None, "args": {}, "error": True}],
         "headway": 0,
     }
 

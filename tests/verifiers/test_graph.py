@@ -27,7 +27,7 @@ def checks(needs, evidence=()):
 def verdict(needs, done, violations=0, evidence=()):
     ok = {name: name in done for name in needs}
     found = checks(needs, evidence)
-    return Verdict(0.5, False, ok, ("damage",) * violations, checks=found)
+    return Verdict(0.5, False, ok, ("damage",) * violations, nodes=found)
 
 
 def values(signal, needs, states):

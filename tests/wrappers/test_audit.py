@@ -137,7 +137,7 @@ def test_the_miniature_has_what_a_reward_can_be_wrong_about():
     assert phi("patch spoil").violations and not phi("patch spoil clear").violations
     assert math.isnan(phi("fill crash").progress) and phi("fill crash wait").status == "ok"
     assert (phi("").information, phi("look").information) == (0.0, 1.0)
-    assert [check.needs for check in phi("").checks] == [
+    assert [check.needs for check in phi("").nodes] == [
         (),
         ("read.label",),
         ("fill.form",),

@@ -30,7 +30,7 @@ CHECKS = tuple(Check(name, "rows", {}, needs=before) for name, before in NEEDS.i
 
 
 def graded(*done):
-    return Verdict(0.5, False, {name: name in done for name in NEEDS}, checks=CHECKS)
+    return Verdict(0.5, False, {name: name in done for name in NEEDS}, nodes=CHECKS)
 
 
 def paced(gamma, kappa, clipping="carry", potential=None):

@@ -27,7 +27,7 @@ FAILED = Verdict(math.nan, False, {}, status="no_verdict", reason="gone")
 def graded(stage, violations=0, success=None):
     ok = {name: number < stage for number, name in enumerate(IDS)}
     success = stage == 4 and not violations if success is None else success
-    return Verdict(0.5, success, ok, ("damage",) * violations, checks=CHECKS)
+    return Verdict(0.5, success, ok, ("damage",) * violations, nodes=CHECKS)
 
 
 def plays(stages, *, calls=None, reference=("x",) * 3, end="terminated", **kwargs):
