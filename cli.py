@@ -150,7 +150,7 @@ def _row(id: str, domain: Domain) -> dict[str, Any]:
         "id": id,
         "domain": domain.name,
         "templates": [template.name for template in domain.templates],
-        "tools": [*domain.toolbox, "ask_user", "submit"],
+        "tools": [*domain.toolbox, *(["ask_user"] if 4 in domain.renderings else []), "submit"],
         "sandbox": domain.sandbox,
         "views": list(domain.views),
         "extras": list(domain.extras),
@@ -547,7 +547,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "Apps --agent random --difficulty 3 --samples 4 --jobs 2",
         "Apps --agent reader --template bills --rendering 4 --json",
         "Apps --agent mine:make_agent --episodes 20",
-        "Apps --stack progress(c=0.3),gate --gamma 1.0 --record runs.jsonl",
+        "Apps --stack 'progress(c=0.3),gate' --gamma 1.0 --record runs.jsonl",
     )
     again = command(
         "rescore",

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
-from multiprocessing import active_children, get_context, parent_process
 from statistics import fmean
 from typing import Any, Literal
 
@@ -24,6 +18,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from headway.agents.scripted import AGENTS, Agent, own
+from headway.agents.workers import mapped
 from headway.arguments import one_of
 from headway.envs.box import SandboxDied
 from headway.envs.task import TaskKey
@@ -38,9 +33,6 @@ Told = Callable[[int, int], None]
 
 Z95 = 1.959963984540054
 """Standard deviations either side that hold 95 % of a normal distribution."""
-
-GRACE_S = 5.0
-"""Seconds that a worker is given to end by itself."""
 
 UNKNOWN = "unknown"
 """Template of an episode whose machine died before the task was there."""
@@ -296,7 +288,7 @@ def evaluate(
     tries = partial(_tries, layers, agent, samples, 1.0 if gamma is None else gamma)
     seeds = range(seed0, seed0 + episodes // samples)
     played: list[Episode] = []
-    with _mapped(tries, seeds, min(jobs, len(seeds))) as results:
+    with mapped(tries, seeds, min(jobs, len(seeds))) as results:
         for result in results:
             played += result
             told(len(played), episodes)
@@ -527,39 +519,3 @@ def _new(new: Callable[[int], Agent], seed: int) -> Agent:
     if not (hasattr(agent, "reset") and hasattr(agent, "act")) or isinstance(agent, type):
         raise TypeError(f"agent must make agents with reset() and act(), made {agent!r}")
     return agent
-
-
-@contextmanager
-def _mapped(
-    work: Callable[[int], list[Episode]], seeds: Sequence[int], jobs: int
-) -> Iterator[Iterator[list[Episode]]]:
-    """The results of ``work`` in order; leaving early leaves no process."""
-    if jobs == 1:
-        yield map(work, seeds)
-        return
-    others = active_children()
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_enlist)
-    try:
-        yield pool.map(work, seeds)
-    except BaseException:
-        # A worker ends after the episode it is at, unless the interrupt has hit a lock.
-        workers = [worker for worker in active_children() if worker not in others]
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.join(GRACE_S)
-            worker.kill()
-        raise
-    pool.shutdown()
-
-
-def _enlist() -> None:
-    """Makes a worker leave Ctrl-C to its parent and die with it, however that dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow, daemon=True).start()
-
-
-def _follow() -> None:
-    parent = parent_process()
-    assert parent is not None  # only workers enlist
-    parent.join()
-    os._exit(1)

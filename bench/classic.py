@@ -21,14 +21,12 @@ import copy
 import hashlib
 import json
 import math
-import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from importlib.metadata import version
@@ -40,6 +38,7 @@ import gymnasium as gym
 import numpy as np
 
 import headway
+from headway.agents.workers import mapped
 from headway.arguments import one_of
 from headway.wrappers import DiscreteActions, Features
 from headway.wrappers.stack import build
@@ -53,7 +52,7 @@ WORLDS = 64
 """Worlds of each lane and number of goals; proving more would take longer than playing them."""
 
 WINDOWS = 20
-"""Points of a success curve, of 5,000 steps each at least, so that episodes end in all of them."""
+"""Points of a success curve, of 5,000 steps each at least: every lane ends some episodes in each."""
 
 TESTS = 200
 """Episodes of the final measurement."""
@@ -167,9 +166,11 @@ def world(job: Job, lane: int | None) -> _Goals:
     """
     env = copy.deepcopy(house(lane, job.goals))
     if lane is not None:
-        stack = ARMS[job.arm].format(steps=round(ANNEALED * job.steps), seed=job.seed)
-        # PPO bootstraps from the last state of a cut episode, so its potential stands there.
-        env = build(env, stack, gamma=GAMMA, on_truncation="keep")
+        seed = LANES * job.seed + lane  # a stream of its own for each lane
+        stack = ARMS[job.arm].format(steps=round(ANNEALED * job.steps), seed=seed)
+        # PPO bootstraps from the last state of a cut episode, so its potential stands there. A
+        # placebo's random pay has no bound below that of success.
+        env = build(env, stack, gamma=GAMMA, on_truncation="keep", allow_dominance=True)
     return _Goals(Features(DiscreteActions(env)), job.goals)
 
 
@@ -273,7 +274,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
         _complete(args, done, chosen, f"{goals} goal{'s' * (goals > 1)}")
         runs = {arm: [done[job] for job in chosen if job.arm == arm] for arm in args.arms}
-        results["goals"][goals] = table(runs, rates, steps)
+        results["goals"][goals] = table(runs, rates)
         if not args.json:
             _print(goals, steps, args.seeds, results["goals"][goals])
         plot(runs, args.out / f"classic-{goals}.png", goals, steps)
@@ -284,9 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def table(
-    runs: Mapping[str, Sequence[Run]], rates: Mapping[str, float], steps: int
-) -> dict[str, Any]:
+def table(runs: Mapping[str, Sequence[Run]], rates: Mapping[str, float]) -> dict[str, Any]:
     """What the runs amount to, by arm: means with 95 % intervals, and differences seed by seed."""
     out: dict[str, Any] = {}
     for arm, found in runs.items():
@@ -334,11 +333,8 @@ def _complete(
 ) -> None:
     """Runs those of ``jobs`` that are not done, and stores each as it ends."""
     missing = [job for job in jobs if job not in done]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
-        futures = [pool.submit(train, job) for job in missing]
-        for count, future in enumerate(as_completed(futures), 1):
-            run = future.result()
+    with mapped(train, missing, args.jobs) as runs:
+        for count, run in enumerate(runs, 1):
             done[run.job] = run
             with (args.out / "runs.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(run)) + "\n")
@@ -432,6 +428,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--goals", type=_list(int), default=[1, 2], help="1, 2 or both")
     parser.add_argument("--arms", type=_list(str), default=list(ARMS), help="some of the arms")
     parser.add_argument("--rates", type=_list(float), default=list(RATES), help="learning rates")
+    parser.add_argument("--commit", default=_commit(), help="what all seeds are drawn from")
     parser.add_argument("--seeds", type=_list(int), help="instead of those of the commit")
     parser.add_argument("--count", type=int, default=5, help="seeds drawn from the commit")
     parser.add_argument("--tuning", type=int, default=1, help="seeds of their own for the rates")
@@ -451,7 +448,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"argument --{name}: must be at least 1, got {value}")
     if args.quick:
         args.rates, args.count = args.rates[:1] if len(args.rates) == 1 else [RATES[1]], 2
-    args.commit = _commit()
     args.out = args.out or Path(f"classic-{args.commit[:8]}")
     args.seeds = args.seeds or seeds(args.count, "final", args.commit)
     if len(args.seeds) < 2:

@@ -466,7 +466,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
             else:
                 reply = self.box.call(call.tool, call.args)
                 if self.blind and not reply.retry:
-                    reply = Reply(UNSEEN)
+                    reply = Reply(UNSEEN, error=reply.error)
             self._calls.append({"tool": tool, "args": args, "error": reply.error})
             text = f"[{number}] {reply.text}" if len(calls) > 1 else reply.text
             shown = cut(text, max(LEAST, room - LEAST * (len(calls) - number)))

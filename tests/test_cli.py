@@ -21,7 +21,7 @@ from headway.agents import AGENTS
 from headway.bench import speed
 from headway.envs.box import SandboxDied
 
-COMMANDS = ("list", "play", "verify", "eval", "audit", "bench", "demo")
+COMMANDS = ("list", "play", "verify", "eval", "rescore", "audit", "bench", "demo")
 
 
 @pytest.fixture
@@ -681,7 +681,7 @@ def test_audit_of_a_false_claim(run):
         ("audit Apps --stack progress --gamma 0", "--gamma: must be a number in (0, 1], got '0'"),
         ("audit Apps --stack progres --gamma 1", "--stack: cannot use 'progres': ValueError: "),
         ("audit Apps --stack progres --gamma 1", "did you mean 'progress'?"),
-        ("audit Apps --stack no:way --gamma 1", "must name a layer as 'module:function'"),
+        ("audit Apps --stack no:way --gamma 1", "must name something as 'module:attribute'"),
         (
             "audit Apps --stack potential --gamma 1 --on-truncation zeor",
             "must be one of zero, keep, got 'zeor'; did you mean 'zero'?",

@@ -22,6 +22,7 @@ from headway.wrappers.match import MatchReward
 from headway.wrappers.novelty import KEYS, Dedup, DedupReward, Novelty, NoveltyReward
 from headway.wrappers.placebo import Placebo, PlaceboReward
 from headway.wrappers.progress import PotentialShaping, ProgressReward
+from headway.wrappers.record import Recorder, episodes
 from headway.wrappers.rubric import RubricReward
 from headway.wrappers.schedule import (
     S2D,
@@ -32,6 +33,7 @@ from headway.wrappers.schedule import (
     SparseToDense,
     set_progress,
 )
+from headway.wrappers.stack import LAYERS, build
 from headway.wrappers.staged import StagedReward
 from headway.wrappers.transforms import Diff
 from headway.wrappers.views import DiscreteActions, Features
@@ -39,6 +41,7 @@ from headway.wrappers.views import DiscreteActions, Features
 __all__ = [
     "GATES",
     "KEYS",
+    "LAYERS",
     "S2D",
     "SCHEDULES",
     "Anneal",
@@ -71,6 +74,7 @@ __all__ = [
     "PlaceboReward",
     "PotentialShaping",
     "ProgressReward",
+    "Recorder",
     "Redistribute",
     "RubricReward",
     "Schedule",
@@ -81,6 +85,8 @@ __all__ = [
     "TurnCostReward",
     "Watermark",
     "WatermarkReward",
+    "build",
+    "episodes",
     "set_progress",
 ]
 

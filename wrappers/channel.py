@@ -138,7 +138,7 @@ class RewardLayer(
         gym.Wrapper.__init__(self, env)
         refuse_twice([layer, *(inner.layer for inner in layers_of(env))])
         self.layer: L = copy.deepcopy(layer)
-        self._grade = _grader(env)
+        self._grade = grader_of(env)
         self._hears = self.layer.hears
         self._mixed = _mixed(env)
         self._adopts = self._mixed
@@ -152,7 +152,7 @@ class RewardLayer(
             TypeError: ``grade()`` returned no Verdict.
         """
         obs, info = self.env.reset(seed=seed, options=options)
-        self._grade = _grader(self.env)
+        self._grade = grader_of(self.env)
         self._adopts = self._mixed or "headway" not in info
         if self._adopts:
             info = self._adopt(0.0, info)
@@ -350,7 +350,12 @@ def _mixed(env: gym.Env[Any, Any]) -> bool:
     return isinstance(env, gym.Wrapper) and not isinstance(env, RewardLayer)
 
 
-def _grader(env: gym.Env[Any, Any]) -> Callable[[], Verdict]:
+def grader_of(env: gym.Env[Any, Any]) -> Callable[[], Verdict]:
+    """What grades the present state of an environment.
+
+    Raises:
+        TypeError: Nothing in ``env`` offers ``grade()``.
+    """
     try:
         grade: Callable[[], Verdict] = env.get_wrapper_attr("grade")
     except AttributeError:

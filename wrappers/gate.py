@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 
-from headway.arguments import one_of
+from headway.arguments import named, one_of
 from headway.verifiers import Record, Verdict
 from headway.wrappers.channel import Bound, Ended, Filter, FilterWrapper
 
@@ -47,16 +46,7 @@ def predicate(gate: str) -> Predicate:
     Raises:
         ValueError: There is no such name, module or function.
     """
-    if not isinstance(gate, str) or ":" not in gate:
-        return GATES[one_of("gate", gate, GATES)]
-    module, _, name = gate.partition(":")
-    try:
-        found: Predicate = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"gate must name a function as 'module:function', got {gate!r}") from error
-    if not callable(found):
-        raise ValueError(f"gate must name a function as 'module:function', got {gate!r}")
-    return found
+    return named("gate", gate, GATES)
 
 
 class Gate(Filter):

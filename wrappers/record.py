@@ -34,7 +34,7 @@ import gymnasium as gym
 
 from headway.arguments import number
 from headway.verifiers import Verdict, blank
-from headway.wrappers.channel import _grader, layers_of, measure
+from headway.wrappers.channel import grader_of, layers_of, measure
 from headway.wrappers.lines import append, decode, encode, read
 
 SCHEMA = 1
@@ -79,7 +79,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs)
         self.file = None if file is None else os.fspath(file)
         gym.utils.RecordConstructorArgs.__init__(self, file=self.file, gamma=gamma)
         gym.Wrapper.__init__(self, env)
-        self._grade = _grader(env)
+        self._grade = grader_of(env)
         if self.file is not None:
             _ours(self.file)
         made = _made(env)
@@ -99,7 +99,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs)
         self._leave()
         layers = [encode(wrapper.layer.state_dict()) for wrapper in layers_of(self.env)]
         obs, info = self.env.reset(seed=seed, options=options)
-        self._grade = _grader(self.env)
+        self._grade = grader_of(self.env)
         proof = self._certificate()
         self._episode = {
             **self._head,

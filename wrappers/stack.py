@@ -6,13 +6,12 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
 
-from headway.arguments import number, one_of
+from headway.arguments import named, number
 from headway.wrappers.bounds import ClippedReward, DeltaReward, WatermarkReward
 from headway.wrappers.channel import Channel, layers_of
 from headway.wrappers.dependency import DependencyReward, Redistribute
@@ -142,18 +141,7 @@ def _layer(text: str) -> tuple[Wrap, dict[str, Any]]:
     if match is None:
         raise ValueError(f"stack must be names like 'progress(c=0.3),gate', got {text!r} in it")
     name, arguments = match["name"], match["arguments"] or ""
-    return _wrap(name), dict(_arguments(text, arguments))
-
-
-def _wrap(name: str) -> Wrap:
-    if ":" not in name:
-        return LAYERS[one_of("layer of stack", name, LAYERS)]
-    module, _, attribute = name.partition(":")
-    try:
-        found: Wrap = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"stack must name a layer as 'module:function', got {name!r}") from error
-    return found
+    return named("layer of stack", name, LAYERS), dict(_arguments(text, arguments))
 
 
 def _arguments(text: str, arguments: str) -> Iterator[tuple[str, Any]]:

@@ -749,7 +749,8 @@ def test_a_blind_agent_hears_of_its_own_slips() -> None:
     assert "Error" in env.step("no call at all")[0]
     flaky = next(a for a in env.instance.solution() if a.tool in env.instance.task.flaky)
     assert "busy" in env.step(env.format(flaky.tool, flaky.args))[0]
-    assert "Error" not in env.step(env.format("open", {"id": "p0"}))[0]
+    text, *_, info = env.step(env.format("open", {"id": "p0"}))
+    assert "Error" not in text and [call["error"] for call in info["calls"]] == [True]
     with pytest.raises(ValueError, match="blind"):
         gym.make("headway/HopSearch-v0", blind="yes")
     with pytest.raises(TypeError, match="blind environment has no numeric view"):

@@ -148,7 +148,7 @@ def test_a_gate_of_ones_own(Script, play, monkeypatch):
         assert record["gate"] == {"my_gates:attempt": opened}
         assert reward == pytest.approx(0.5 * phi if opened else 0.0)
     for name in ("my_gates:atempt", "no_such_module:f", "my_gates:number"):
-        with pytest.raises(ValueError, match=f"gate must name a function .*, got '{name}'"):
+        with pytest.raises(ValueError, match=r"gate must name something .*, got "):
             GatedReward(Script(), gate=name)
 
 

@@ -94,7 +94,7 @@ def test_filters_bound_what_is_inside_them(Script):
         ("progress gate", "stack must be names like"),
         (
             "no_such_module:f",
-            "stack must name a layer as 'module:function', got 'no_such_module:f'",
+            "layer of stack must name something as 'module:attribute', got 'no_such_module:f'",
         ),
         ("progress,progress", "may hold channel 'progress' only once"),
     ],

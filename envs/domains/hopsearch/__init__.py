@@ -47,4 +47,5 @@ HOPSEARCH = Domain(
     variants=probes.VARIANTS,
     renderings=(0, 1, 2),
     undo=probes.UNDO,
+    extras=("domains",),
 )
