@@ -88,7 +88,7 @@ def named(name: str, value: str, known: Mapping[str, T]) -> T:
         found: T = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{name} must name something as 'module:attribute', got {value!r}"
+            f"{name} must name something as 'module:attribute', got {value!r}: {error}"
         ) from error
     if not callable(found):
         raise ValueError(f"{name} must name something that can be called, got {value!r}")

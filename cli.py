@@ -102,6 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(error)
     except SandboxDied as death:
         return _failed(f"the machine failed: {death}")
+    except ModuleNotFoundError as error:  # an extra that is not installed
+        _failed(error)
+        return 2
     except BrokenExecutor:
         return _failed("a worker process was killed from outside, for memory perhaps")
     except KeyboardInterrupt:
@@ -288,7 +291,9 @@ def _check_stack(args: argparse.Namespace, id: str, **settings: Any) -> None:
         if args.stack is not None:
             with _theirs(args.stack):
                 ends: AtEnd = args.on_truncation or "zero"
-                env = build(env, args.stack, gamma=args.gamma, on_truncation=ends)
+                env = build(
+                    env, args.stack, gamma=args.gamma, on_truncation=ends, allow_dominance=True
+                )
     except argparse.ArgumentTypeError as error:
         args.parser.error(f"argument --stack: {error}")
     try:
@@ -301,8 +306,9 @@ def _check_stack(args: argparse.Namespace, id: str, **settings: Any) -> None:
 def _rescore(args: argparse.Namespace) -> int:
     if not Path(args.file).is_file():
         args.parser.error(f"argument FILE: no file {args.file!r}")
-    with _theirs(args.file):  # what was recorded may be in the current folder
-        pass
+    if args.trust:
+        with _theirs(args.file):  # what was recorded may be in the current folder
+            pass
     if args.stack is not None or args.gamma is not None or args.on_truncation is not None:
         _check_stack(args, args.env or next(iter(DOMAINS)))
     try:
@@ -313,6 +319,7 @@ def _rescore(args: argparse.Namespace) -> int:
                 stack=args.stack,
                 gamma=args.gamma,
                 on_truncation=args.on_truncation or "zero",
+                trust=args.trust,
                 told=partial(told, "episodes"),
             )
     except ValueError as error:
@@ -324,7 +331,7 @@ def _rescore(args: argparse.Namespace) -> int:
         print(f"headway: {args.file}:{line}: {what}", file=sys.stderr)
     for why, lost in (("cannot be played again", found.failed), ("had died", found.died)):
         for one in lost:
-            what = f"{one.task_id or 'an episode'} {why}: {one.reason}"
+            what = f"{_shown(one.task_id) or 'an episode'} {why}: {_shown(one.reason)}"
             print(f"headway: {args.file}:{one.episode}: {what}", file=sys.stderr)
     if args.json:
         _print_json(found.as_json())
@@ -354,7 +361,7 @@ def _print_rescored(out: Console, found: Rescored) -> None:
     returns = _table("channel", "mean return was", "now")
     for name in dict.fromkeys((*found.was, *found.now)):
         sides = (side.get(name, math.nan) for side in (found.was, found.now))
-        returns.add_row(name, *map(_amount, sides))
+        returns.add_row(Text(_brief(name, 60)), *map(_amount, sides))
     out.print(returns)
     out.print(
         f"{found.identical} of {found.episodes} episodes are identical, {found.same_verdicts} have "
@@ -362,6 +369,11 @@ def _print_rescored(out: Console, found: Rescored) -> None:
         f"died, {len(found.torn)} torn lines",
         markup=False,
     )
+
+
+def _shown(text: str) -> str:
+    """A text of a file as a terminal may have it: what would move its cursor is written out."""
+    return text if text.isprintable() else repr(text)
 
 
 def _brief(value: Any, most: int = BRIEF) -> str:
@@ -378,17 +390,20 @@ def _audit(args: argparse.Namespace) -> int:
             staged(world, args.stack, gamma=args.gamma, on_truncation=ends).close()
     except argparse.ArgumentTypeError as error:
         args.parser.error(f"argument --stack: {error}")
-    with _bars() as told:
-        found = audit(
-            args.id,
-            args.stack,
-            gamma=args.gamma,
-            on_truncation=ends,
-            tasks=args.tasks,
-            seed0=args.seed,
-            told=partial(told, "audit"),
-            **_settings(args),
-        )
+    try:
+        with _bars() as told:
+            found = audit(
+                args.id,
+                args.stack,
+                gamma=args.gamma,
+                on_truncation=ends,
+                tasks=args.tasks,
+                seed0=args.seed,
+                told=partial(told, "audit"),
+                **_settings(args),
+            )
+    except (TypeError, ValueError) as error:  # a layer that cannot be played, or copied
+        args.parser.error(f"argument --stack: cannot use {args.stack!r}: {error}")
     if args.json:
         _print_json(found.as_json())
     else:
@@ -407,7 +422,7 @@ def _print_audit(out: Console, found: Audit) -> None:
             who = one.counterexample["farmer"]
             _print_play(out, f"{one.name}: {one.verdict} ({who})", one.counterexample)
     proof = found.proof
-    if proof.preserved:
+    if found.preserved:
         claim = "as" if proof.claimed else "and that is more than"
         out.print(f"What is best with the stack is best without it, {claim} its layers claim.")
     else:
@@ -556,6 +571,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "runs.jsonl",
         "runs.jsonl --stack potential --gamma 0.95 --json",
         "runs.jsonl --env mine:WORLD",
+        "runs.jsonl --trust",
     )
     farm = command(
         "audit",
@@ -592,7 +608,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
             type=_one_of(RENDERINGS),
             default=2,
             metavar="0-4",
-            help="how the task is told: 0 a list of calls, 4 a vague request (default: 2)",
+            help="how the task is told: 0 a list of calls, 4 a vague request, if there is one "
+            "(default: 2)",
         )
         sub.add_argument("--template", metavar="NAME", help="a family of tasks (default: any)")
     for sub, split in ((play, "train"), (score, "test"), (farm, "train")):
@@ -637,6 +654,12 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     again.add_argument("file", metavar="FILE", help="what --record wrote")
     again.add_argument(
         "--env", type=_id, metavar="ID", help=f"play there instead: a registered id; {OWN}"
+    )
+    again.add_argument(
+        "--trust",
+        action="store_true",
+        help="import and run what FILE names, a world of your own for example: only for files from "
+        "somebody who may run programs as you",
     )
     farm.add_argument(
         "--stack",
@@ -695,9 +718,15 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     if unknown:
         known = dict.fromkeys(re.findall(r"--[a-z-]+", args.parser.format_help()))
         args.parser.error(f"no argument {unknown[0]!r}; {_nearest(unknown[0], known)}")
-    if args.command in ("play", "eval", "audit") and args.template is not None:
-        names = load(_where(args.id)).template_names(args.split)
-        _check(args, f"--template (split {args.split})", args.template, names)
+    if args.command in ("play", "eval", "audit"):
+        domain = load(_where(args.id))
+        if args.template is not None:
+            names = domain.template_names(args.split)
+            _check(args, f"--template (split {args.split})", args.template, names)
+        if args.rendering not in domain.renderings:
+            told = ", ".join(map(str, domain.renderings))
+            said = f"argument --rendering: {domain.name} is told at {told}, got {args.rendering}"
+            args.parser.error(said)
     return args
 
 

@@ -7,14 +7,17 @@ a channel is one of
 
 ``"bounded"``: its layers declare a finite bound, and nothing that was tried left it.
 ``"unbounded"``: they declare none, and no farm was found. That is no proof.
-``"farmed"``: a loop makes it pay without end, or a failure paid more than every success of its
-task did; with the play.
+``"farmed"``: a loop makes it pay without end; a failure paid more than every success of its task
+did; or talk pays, more to who recites what the answer may be than to who says nothing, though
+neither looks at anything or changes it. With the play.
 ``"broken bound"``: a play paid more, or less, than is declared; with the play.
 
 **Success comes first** in a task if the worst success that was played returns more, discounted and
 with everything that the stack pays, than the best failure. Under ``gamma < 1`` an early gain may
 outweigh a late success, whatever the weights. So the turn is given up to which a success is ahead
-of everything that bounded channels can pay, even if it is itself paid no dense reward.
+of everything that channels can pay a failure and charge a success, even if it is itself paid no
+dense reward. Undiscounted there is no such excuse: a stack in which success does not come first is
+not sound.
 """
 
 from __future__ import annotations
@@ -29,16 +32,19 @@ from typing import Any
 import gymnasium as gym
 
 from headway.agents.evaluate import make
-from headway.agents.farmers import Farm, Harvest, farms, play, scripts
+from headway.agents.farmers import RECITE, SILENCE, Farm, Harvest, farms, play, scripts
 from headway.agents.scripted import own
 from headway.arguments import number, whole
 from headway.envs.tool_env import ToolEnv
 from headway.wrappers.audit import (
     GAP,
+    NOTHING,
+    OUTSIDE,
     Paid,
     Play,
     Preference,
     Proof,
+    begin,
     bounds,
     paid_for,
     prove,
@@ -53,7 +59,7 @@ from headway.wrappers.transforms import AtEnd
 Told = Callable[[int, int], None]
 """``told(done, of)`` hears how far it has come."""
 
-LONG = 56
+LONG = 96
 """Turns of the miniature in which loops are repeated."""
 
 
@@ -62,9 +68,10 @@ class Finding:
     """The verdict on one channel.
 
     Attributes:
-        name: Of the channel; ``"(no channel)"`` for what comes from none.
+        name: Of the channel; ``"(no channel)"`` for what comes from none, where anything does.
         bound: What its layers declare for the discounted sum of an episode.
-        seen: The least and the most of it in all that was tried.
+        seen: The least and the most of it in all that was tried; NaN where some amount was not
+            finite, which breaks any bound.
         verdict: ``"bounded"``, ``"unbounded"``, ``"farmed"`` or ``"broken bound"``.
         counterexample: What :func:`replay` repeats; None for the first two.
     """
@@ -83,9 +90,10 @@ class Dominance:
     Attributes:
         holds: In every task that was played.
         task_id: Of that task.
-        worst_success: Least return of a success in it.
-        best_failure: Greatest return of a failure.
-        dense: The most that bounded channels can pay together, what is given back left out.
+        worst_success: Least return of a success in it; NaN where some return is not finite.
+        best_failure: Greatest return of a failure; the same.
+        dense: By how much the channels can set a failure above a success together, see
+            :func:`headway.wrappers.stack.dense`.
         turns: A success within so many turns returns more than ``dense`` whatever else it is paid,
             as long as that is not negative; None for any number.
         longest: How many turns an episode may take.
@@ -114,7 +122,7 @@ class Audit:
         proof: What is true in the miniature.
         dominance: Whether success comes first.
         no_verdict: Episodes in which a farmer made the grader fail.
-        counterexample: Why the optimum is not preserved; None where it is.
+        counterexample: Why the optimum is not preserved; None where the miniature does not show it.
     """
 
     id: str
@@ -129,10 +137,25 @@ class Audit:
     counterexample: dict[str, Any] | None
 
     @property
+    def preserved(self) -> bool:
+        """Whether the optimum is preserved.
+
+        It is proved in the miniature, and nothing shows that it does not hold elsewhere: whatever
+        comes from no channel, and an amount that is not finite.
+        """
+        tame = all(f.name != OUTSIDE and all(map(math.isfinite, f.seen)) for f in self.channels)
+        return tame and self.proof.preserved
+
+    @property
     def sound(self) -> bool:
-        """Whether there is no farm, no broken bound, no false claim, and every turn was graded."""
+        """Whether there is no farm, no broken bound, no false claim, and every turn was graded.
+
+        Undiscounted, success has to come first as well.
+        """
         fine = all(found.verdict in ("bounded", "unbounded") for found in self.channels)
-        return fine and not self.no_verdict and (self.proof.preserved or not self.proof.claimed)
+        honest = self.preserved or not self.proof.claimed
+        first = self.gamma < 1.0 or self.dominance.holds
+        return fine and honest and first and not self.no_verdict
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; what is infinite is what no bound limits."""
@@ -152,7 +175,7 @@ class Audit:
                 }
                 for found in self.channels
             ],
-            "optimum_preserved": self.proof.preserved,
+            "optimum_preserved": self.preserved,
             "optimum_claimed": self.proof.claimed,
             "optimum_counterexample": self.counterexample,
             "dominance": dict(vars(self.dominance)),
@@ -186,7 +209,8 @@ def audit(
         **env_kwargs: For the environment.
 
     Raises:
-        ValueError: An argument is outside its range, or ``stack`` cannot be built.
+        ValueError: An argument is outside its range, or ``stack`` cannot be built, or a layer
+            raises something or keeps a memory that is no plain data.
         TypeError: A layer cannot be copied or put into a state, or ``env`` is no headway
             environment.
         RuntimeError: In no task a success and a failure could be graded.
@@ -215,20 +239,23 @@ def audit(
             harvests, farmed, pumped = _farmed(world, {"seed": seed}, k, gamma, limited)
             harvests += pumped
             groups.append(harvests)
-            found += [*farmed, *_upstart(harvests)]
+            found += [*farmed, *_upstart(harvests), *_talk(harvests)]
             longest = max(longest, own(world).instance.task.max_turns)
             world.close()
         told(next(stages), tasks + 2)
     arena = partial(_arena, partial(make, env, **env_kwargs), layered)
     shown = Shown(arena, gamma)
     harvests = [*extra, *(harvest for group in groups for harvest in group)]
+    channels = list(proof.channels)
+    if all(paid.name != OUTSIDE for paid in channels) and any(map(_bribed, harvests)):
+        channels.append(Paid(OUTSIDE, NOTHING, (0.0, 0.0), (0.0, 0.0), None))
     return Audit(
         id=env,
         stack=stack,
         gamma=gamma,
         on_truncation=on_truncation,
         tasks=tasks,
-        channels=tuple(_finding(paid, found, harvests, shown) for paid in proof.channels),
+        channels=tuple(_finding(paid, found, harvests, shown) for paid in channels),
         proof=proof,
         dominance=_dominance(groups, _most(proof, small, gamma), gamma, longest),
         no_verdict=sum(not harvest.graded for harvest in harvests),
@@ -275,7 +302,7 @@ def _farmed(
     In a miniature loops are all that is tried.
     """
     set_progress(env, k)
-    _, info = env.reset(**reset)
+    info = begin(env, **reset)
     begun = Play(info["task_id"], (), k)
     harvests = []
     if isinstance(env.unwrapped, ToolEnv):
@@ -293,6 +320,21 @@ def _upstart(harvests: Sequence[Harvest]) -> Iterator[Farm]:
     if best.total > max(harvest.total for harvest in successes) + GAP:
         paid = {name: amount for name, amount in best.sums.items() if name != "base"}
         yield Farm(max(paid, key=paid.__getitem__), f"fail: {best.farmer}", best.play)
+
+
+def _bribed(harvest: Harvest) -> bool:
+    """Whether anything came from no channel."""
+    amounts = (harvest.sums.get(OUTSIDE, 0.0), *harvest.turns.get(OUTSIDE, ()))
+    return not all(abs(amount) <= GAP for amount in amounts)
+
+
+def _talk(harvests: Sequence[Harvest]) -> Iterator[Farm]:
+    """Channels that pay for words which look at nothing and change nothing."""
+    by = {harvest.farmer: harvest for harvest in harvests}
+    said, silent = by[RECITE], by[SILENCE]
+    for name, amount in said.sums.items():
+        if name != "base" and amount > silent.sums[name] + GAP:
+            yield Farm(name, RECITE, said.play)
 
 
 def _split(harvests: Sequence[Harvest]) -> tuple[list[Harvest], list[Harvest]]:
@@ -358,8 +400,10 @@ def _finding(
     broken = None if paid.broken is None else (paid.broken, "exhaustive play")
     for harvest in harvests:
         amount, (least, most) = harvest.sums.get(name, 0.0), harvest.turns.get(name, (0.0, 0.0))
-        low, high = min(low, amount), max(high, amount)
+        low, high = min(low, amount), max(high, amount)  # NaN stays
         inside = bound.low - GAP <= amount <= bound.high + GAP
+        if not math.isfinite(amount):
+            low = high = math.nan
         if not (inside and bound.least - GAP <= least and most <= bound.most + GAP):
             broken = broken or (harvest.play, harvest.farmer)
     farm = max((f for f in found if f.channel == name), key=_telling, default=None)
@@ -381,8 +425,6 @@ def _most(proof: Proof, env: gym.Env[Any, Any], gamma: float) -> float:
     """The most that the channels can pay together, given back what really is."""
     if proof.claimed and not proof.preserved:
         return sum(max(0.0, paid.bound.high) for paid in proof.channels)
-    if any(paid.bound.high == math.inf for paid in proof.channels):
-        return math.inf
     return dense(env, gamma)
 
 
@@ -392,7 +434,10 @@ def _dominance(
     margins = []
     for group in groups:
         successes, failures = _split(group)
-        if successes and failures:
+        totals = [harvest.total for harvest in (*successes, *failures)]
+        if not all(map(math.isfinite, totals)):
+            margins.append((-math.inf, group[0].play.task_id, math.nan, math.nan))
+        elif successes and failures:
             worst = min(harvest.total for harvest in successes)
             best = max(harvest.total for harvest in failures)
             margins.append((worst - best, group[0].play.task_id, worst, best))

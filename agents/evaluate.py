@@ -495,7 +495,8 @@ def _layered(
     """A new environment with its reward layers, and around them what records it."""
     env = make()
     if stack is not None and gamma is not None:
-        env = build(env, stack, gamma=gamma, on_truncation=on_truncation)
+        # Measuring what a stack pays is harmless, whatever it pays.
+        env = build(env, stack, gamma=gamma, on_truncation=on_truncation, allow_dominance=True)
     return env if record is None else Recorder(env, record, gamma=gamma)
 
 

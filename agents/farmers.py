@@ -8,27 +8,30 @@ episode: ``pays + gamma**k * rest_after - rest_before``, discounted from the rep
 beginning, for some way to end the episode. Shaping that gives back is worth nothing by that
 measure, whatever it pays on the way; a gate that withholds to the last turn is worth what it adds
 there. A loop is a *farm* if repeating it is worth something without end, and comes to more than
-nothing in all. Worth does not end if every repetition from the second on is worth more than 0 and
-their worth does not run out: if the last half of the repetitions together is worth no less than the
-quarter before. By Cauchy's condensation test the sums of falling amounts stay finite exactly if
-that fails for ever. So new best values, first visits and amounts that fall like 1/n**2 are no
-farms, and a count's 1/sqrt(n) is one. Where the layers remember the same after a repetition as
-before, it is proved that this goes on; else it is taken to go on unless the layers declare a finite
-bound for undiscounted sums, which is then held against what the loop has paid.
+nothing in all. Whether it ends is read off the tail, the last three quarters of the repetitions:
+none of them may cost anything, and their worth must not run out, see :func:`endless`. So a quiet
+start hides nothing; new best values, first visits and amounts that fall like 1/n**2 are no farms,
+and a count's 1/sqrt(n) is one. Where the layers remember the same after a repetition as before, it
+is proved that this goes on; else it is taken to go on unless the layers declare a finite bound for
+undiscounted sums, which is then held against what the loop has paid. An episode may end by handing
+in, by a solution, or by idling until it is cut.
 
 Loops are tried through the whole stack on forks of one episode, so whatever the layers remember is
-as it would be. In a miniature the search is complete for loops of up to three actions. In a world
-of tools it tries, at every state of a solution, what is likely: to do nothing, to look, to take the
-next step or a wrong one, and to take back what was just done.
+as it would be. In a miniature the search is complete for loops of up to three actions, and for two
+by turns that have up to three together. In a world of tools it tries, at every state of a solution
+and after some reading, what is likely: to do nothing, to look, to take the next step or a wrong
+one, to take back what was just done, and by turns two actions that change nothing.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, cycle, pairwise
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -40,12 +43,15 @@ from headway.envs.rng import Rng
 from headway.envs.tool_env import ToolEnv
 from headway.verifiers import changes
 from headway.verifiers.kinds.tables import where
-from headway.wrappers.audit import Play, amounts
+from headway.wrappers.audit import Play, amounts, memory_of, turn
 from headway.wrappers.channel import layers_of
 from headway.wrappers.miniature import ACTIONS, Miniature
 
 IDLE = "Nothing to do."
 """No call: it costs a turn and changes nothing."""
+
+STILL = "Still nothing to do."
+"""The same in other words."""
 
 HOSTILE = (
     "",
@@ -63,14 +69,29 @@ HOSTILE = (
 LOOP = "repeat a loop"
 """The farmer who does."""
 
+RECITE, SILENCE = "recite", "say nothing"
+"""Who says what may be the answer and neither looks nor acts, and who does not even say that."""
+
+SAID = 10_000
+"""Numbers that are recited at most."""
+
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+"""What dates are written with."""
+
 TINY = 1e-9
 """What pays less pays nothing."""
 
 REPETITIONS = 16
-"""How often a loop is repeated at most."""
+"""How often a loop is repeated at most; in a long episode several times count as one."""
 
 UNDO = "(take it back)"
 """In a loop, the call that takes back what the action before it did."""
+
+OUT = "(idle until the episode is cut)"
+"""At the end of what is done, as many idle turns as the episode still has."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +103,7 @@ class Farm:
         farmer: Who found it.
         play: The whole of it.
         loop: The actions that are repeated; empty where it is no loop.
-        rate: What an action of the second repetition pays.
+        rate: What an action of the later repetitions is worth.
     """
 
     channel: str
@@ -127,13 +148,21 @@ def endless(paid: Sequence[float]) -> bool:
         paid: What each repetition paid, in order.
 
     Returns:
-        True if there are four at least, all from the second on paid more than ``TINY``, and the
-        last half of the greatest power of two of them did not pay less than the quarter before.
+        True if there are four at least, and of the last three quarters, each taken together:
+        nothing in them cost anything, the last two paid, the last no less than the one before, or
+        else little enough less. Amounts that fall like ``(m + n)**-p`` have an endless sum exactly
+        if their reciprocals do not bend upwards, whatever ``m`` is: so it does not matter how many
+        turns came before. The first of the three may have paid nothing if each is of two
+        repetitions at least.
     """
-    count = 1 << (len(paid).bit_length() - 1) if paid else 0
-    if count < 4 or min(paid[1:]) <= TINY:
+    size = len(paid) // 4
+    tail = paid[len(paid) - 3 * size :]
+    early, late, last = (sum(tail[n * size : (n + 1) * size]) for n in range(3))
+    if not (size and min(tail) >= -TINY and late > TINY and last > TINY):
         return False
-    return sum(paid[count // 2 : count]) >= sum(paid[count // 4 : count // 2])
+    if last >= late * (1.0 - TINY):
+        return early > TINY or size > 1
+    return early > TINY and 2.0 / late * (1.0 + TINY) >= 1.0 / early + 1.0 / last
 
 
 def play(env: gym.Env[Any, Any], farmer: str, begun: Play, gamma: float) -> Harvest:
@@ -146,20 +175,22 @@ def play(env: gym.Env[Any, Any], farmer: str, begun: Play, gamma: float) -> Harv
         gamma: The learner's discount per turn.
     """
     twin = fork(env)
+    world = twin.unwrapped
+    if isinstance(world, Miniature):
+        world.turns = int(begun.task_id.split("/")[1])
     sums: dict[str, float] = {}
     turns: dict[str, tuple[float, float]] = {}
     taken: list[str] = []
     over, graded, success = False, True, False
-    for turn, action in enumerate(begun.actions):
-        _, reward, terminated, truncated, info = twin.step(action)
+    for t, action in enumerate(begun.actions):
+        reward, over, info = turn(twin, action)
         taken.append(action)
         record = info["headway"]
         graded = graded and record["status"] != "no_verdict"
-        for name, amount in amounts(twin, float(reward), record).items():
-            sums[name] = sums.get(name, 0.0) + gamma**turn * amount
+        for name, amount in amounts(twin, reward, record).items():
+            sums[name] = sums.get(name, 0.0) + gamma**t * amount
             low, high = turns.get(name, (amount, amount))
             turns[name] = min(low, amount), max(high, amount)
-        over = terminated or truncated
         if over:
             success = record["verdict"] is not None and record["verdict"].success
             break
@@ -184,6 +215,8 @@ def scripts(world: ToolEnv) -> Iterator[tuple[str, list[str]]]:
     yield "read everything, then solve", looks[: last - len(solution)] + solution
     yield "submit at once", [end]
     yield "do nothing", [IDLE] * last
+    yield RECITE, [recital(world.instance.task.instruction), end]
+    yield SILENCE, [IDLE, end]
     yield "read everything", [*looks[: last - 1], end]
     yield "hover near the end", [*ripe, *[IDLE] * last]
     yield "hover, then submit", [*ripe, *[IDLE] * (last - len(ripe) - 1), end]
@@ -198,8 +231,28 @@ def scripts(world: ToolEnv) -> Iterator[tuple[str, list[str]]]:
         yield "do and undo", actions
     for look in looks[:2]:
         yield "read again and again", [look] * last
+    yield "read by turns", looks[:2] * last
+    yield "do nothing by turns", [IDLE, STILL] * last
     yield "crash the grader", [*HOSTILE, *[end]]
     yield "crash the grader", [*ripe, *HOSTILE, *[IDLE] * last]
+
+
+def recital(instruction: str) -> str:
+    """What an instruction lets one think of as an answer, without a call.
+
+    Its own words; and if it names a month, every day of the year, in turn of the years from the
+    least to the greatest in it; else the whole numbers in between, at most ``SAID`` of them.
+    """
+    words = re.findall(r"\w+", instruction)
+    numbers = [int(word) for word in words if re.fullmatch("[0-9]{1,9}", word)] or [0]
+    years = [year for year in numbers if year > 31]
+    if years and not set(MONTHS).isdisjoint(words):
+        days = [f"{day} {month}" for month in MONTHS for day in range(1, 32)]
+        said = list(map(" ".join, zip(days, cycle(map(str, range(min(years), max(years) + 1))))))
+    else:
+        values = range(min(numbers), max(numbers) + 1)
+        said = [str(value) for value in values[:: -(-len(values) // SAID)]]
+    return ", ".join([*dict.fromkeys(words), *said])
 
 
 def _looks(world: ToolEnv) -> list[str]:
@@ -273,6 +326,18 @@ def loops(world: World, longest: int) -> Iterator[tuple[str, ...]]:
                 begun.append(((*done, action), twin, seen | {here}, back))
 
 
+def by_turns(found: Sequence[tuple[str, ...]], longest: int) -> Iterator[tuple[str, ...]]:
+    """Two loops from one state, one after the other, where they have so many actions together.
+
+    Args:
+        found: The loops, shortest first.
+        longest: How many actions both may have.
+    """
+    for one, other in combinations(found, 2):
+        if len(one) + len(other) <= longest:
+            yield (*one, *other)
+
+
 def place(world: World) -> str:
     """Equal in equal states, rows that the task takes for no change left out."""
     if isinstance(world, Miniature):
@@ -296,7 +361,15 @@ def _options(world: World, undo: str | None) -> list[str]:
     some = [world.domain.guess(world.box, rng.sub(number)) for number in range(2)]
     guesses = [world.format(guess.tool, guess.args) for guess in some]
     first = [] if undo is None else [UNDO]
-    tried = [*first, IDLE, *_looks(world)[:1], *guesses, *_wrong(world), *world.solution()[:-1]]
+    tried = [
+        *first,
+        IDLE,
+        STILL,
+        *_looks(world)[:2],
+        *guesses,
+        *_wrong(world),
+        *world.solution()[:-1],
+    ]
     return list(dict.fromkeys(tried))
 
 
@@ -339,21 +412,33 @@ def farms(
     for way, endings in _states(world):
         at = fork(env)
         for action in way:
-            at.step(action)
-        for loop in loops(copy.deepcopy(_world(at)), longest):
+            turn(at, action)
+        here = copy.deepcopy(_world(at))
+        simple = list(loops(here, longest))
+        for loop in (*simple, *by_turns(simple, longest)):
             pumped = _Pumped(at, loop, endings, gamma)
-            for channel, worth, actions, paid in pumped.channels():
-                whole = begun._replace(actions=(*way, *actions))
-                if channel not in most or paid > most[channel][0] + TINY:
-                    most[channel] = paid, whole
+            for channel, ending, worth, paid in pumped.channels():
+                rank = paid if math.isfinite(paid) else math.inf
+                if channel not in most or rank > most[channel][0] + TINY:
+                    most[channel] = rank, _whole(begun, here, way, pumped, ending)
                 if not pumped.goes_on(channel, worth, paid, channel in limited):
                     continue
-                rate = worth[1] / len(loop)
+                late = worth[len(worth) // 2 :]
+                rate = sum(late) / (len(late) * pumped.length)
                 if channel not in found or rate > found[channel].rate + TINY:
-                    longer = _Pumped(at, loop, endings[:1], gamma, settled=REPETITIONS)
-                    whole = begun._replace(actions=(*way, *longer.actions(0)))
+                    longer = _Pumped(at, loop, endings, gamma, settled=REPETITIONS)
+                    whole = _whole(begun, here, way, longer, ending)
                     found[channel] = Farm(channel, LOOP, whole, pumped.texts, rate)
     return list(found.values()), [play(env, LOOP, whole, gamma) for _, whole in most.values()]
+
+
+def _whole(begun: Play, world: World, way: Sequence[str], pumped: _Pumped, ending: int) -> Play:
+    """The way and what comes after it; a miniature that is cut has episodes of that length."""
+    whole = begun._replace(actions=(*way, *pumped.actions(ending)))
+    if isinstance(world, Miniature) and OUT in pumped.endings[ending]:
+        name, _, luck = begun.task_id.split("/")
+        return whole._replace(task_id=f"{name}/{len(whole.actions)}/{luck}")
+    return whole
 
 
 def _world(env: gym.Env[Any, Any]) -> World:
@@ -364,14 +449,15 @@ def _world(env: gym.Env[Any, Any]) -> World:
 def _states(world: World) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Where loops are looked for: the way there, and how the episode may end from there."""
     if isinstance(world, ToolEnv):
-        solution = tuple(world.solution())
+        solution, looks = tuple(world.solution()), tuple(_looks(world)[:2])
         for number in range(len(solution)):
-            yield solution[:number], [(hand_in(world),), solution[number:]]
+            yield solution[:number], [(hand_in(world),), solution[number:], (OUT,)]
+        yield looks, [(hand_in(world),), solution, (OUT,)]
         return
     known = {world.anchor()}
     queue: list[tuple[tuple[str, ...], Miniature]] = [((), copy.deepcopy(world))]
     for way, at in queue:  # it grows while it is read
-        yield way, [("submit",), ("fill", "sign", "submit")]
+        yield way, [("submit",), ("fill", "sign", "submit"), (OUT,)]
         for action in _options(world, None):
             twin = copy.deepcopy(at)
             twin.step(action)
@@ -393,6 +479,9 @@ class _Pumped:
 
     Attributes:
         texts: The loop as it was first played.
+        length: Actions of what counts as one repetition: where layers remember something else after
+            each, the loop as often as it takes to fill a long episode with ``REPETITIONS``.
+        endings: How the episode may be ended.
         same: Whether the layers remember the same after the last repetition as before it.
     """
 
@@ -405,31 +494,40 @@ class _Pumped:
         *,
         settled: int = 2,
     ) -> None:
-        self.gamma, self.length = gamma, len(loop)
-        self.same = False
+        self.gamma, self.endings = gamma, endings
+        self.rests: list[list[_Turns]] = []
+        stages = self._repeat(at, loop, settled)
+        if not self.same:
+            spare = _left(_world(at)) - max(map(len, endings))
+            often = max(1, spare // (REPETITIONS * len(loop)))
+            stages = self._repeat(at, [*loop] * often, REPETITIONS)
+        self.texts = tuple(self.taken[: len(loop)])
+        if self.same and all(amount <= TINY for amount in _dense(self.paid[-1])):
+            return  # then waiting for the rest of the episode is all that a repetition does
+        for stage in stages:
+            self.rests.append([_turns(fork(stage), ending, gamma) for ending in endings])
+
+    def _repeat(
+        self, at: gym.Env[Any, Any], loop: Sequence[str], most: int
+    ) -> list[gym.Env[Any, Any]]:
+        """Repeats a loop up to ``most`` times; the stages before, in between and after."""
+        self.length, self.same = len(loop), False
         self.taken: list[str] = []
         self.paid: list[dict[str, float]] = []
-        self.rests: list[list[_Turns]] = []
         stages = [fork(at)]
-        while len(self.paid) < REPETITIONS:
+        while len(self.paid) < most:
             twin = fork(stages[-1])
-            once = _turns(twin, loop, gamma)
+            once = _turns(twin, loop, self.gamma)
             if once.over:
                 break
             stages.append(twin)
             self.same = _memory(twin) == _memory(stages[-2])
             self.paid.append(once.sums)
             self.taken += once.texts
-            if self.same and len(self.paid) >= settled:
-                break
-        self.texts = tuple(self.taken[: len(loop)])
-        if self.same and max(_dense(self.paid[-1])) <= TINY:
-            return  # then waiting for the rest of the episode is all that a repetition does
-        for stage in stages:
-            self.rests.append([_turns(fork(stage), ending, gamma) for ending in endings])
+        return stages
 
-    def channels(self) -> Iterator[tuple[str, list[float], tuple[str, ...], float]]:
-        """Of each channel and ending: the worth of each repetition, all actions, what they paid."""
+    def channels(self) -> Iterator[tuple[str, int, list[float], float]]:
+        """Of each channel and ending: the worth of each repetition, and what all is paid."""
         step = self.gamma**self.length
         for name in self.paid[0] if self.paid and self.rests else ():
             for ending in range(len(self.rests[0]) if name != "base" else 0):
@@ -440,7 +538,7 @@ class _Pumped:
                 ]
                 paid = sum(step**n * sums.get(name, 0.0) for n, sums in enumerate(self.paid))
                 total = paid + step ** len(self.paid) * rest[-1]
-                yield name, worth, self.actions(ending), total
+                yield name, ending, worth, total
 
     def actions(self, ending: int) -> tuple[str, ...]:
         """All repetitions and an ending."""
@@ -482,21 +580,37 @@ def _dense(sums: Mapping[str, float]) -> list[float]:
 
 
 def _memory(env: gym.Env[Any, Any]) -> str:
-    return json.dumps([layer.get_state() for layer in layers_of(env)], sort_keys=True)
+    return memory_of([layer.get_state() for layer in layers_of(env)])
+
+
+def _left(world: World) -> int:
+    """How many turns the episode has left at most."""
+    if isinstance(world, Miniature):
+        return world.turns - world.place[1]
+    return world.instance.task.max_turns - int(world.get_state()["turn"])
 
 
 def _turns(env: gym.Env[Any, Any], actions: Sequence[str], gamma: float) -> _Turns:
-    """Plays turns, up to the end of the episode if that comes first."""
+    """Plays turns, up to the end of the episode if that comes first.
+
+    A miniature is cut at the first idle turn of ``OUT``: its episodes may be of any length.
+    """
     sums: dict[str, float] = {}
     texts: list[str] = []
     undo: str | None = None
-    for turn, action in enumerate(actions):
+    queue = list(actions)
+    for t, action in enumerate(queue):  # it grows while it is read
         text = undo if action == UNDO and undo is not None else action
         undo = _undo(_world(env), text) if UNDO in actions else None
-        _, reward, terminated, truncated, info = env.step(text)
+        if action == OUT:
+            text = IDLE
+            queue.append(OUT)
+            if isinstance(env.unwrapped, Miniature):
+                env.unwrapped.turns = env.unwrapped.place[1] + 1
+        reward, over, info = turn(env, text)
         texts.append(text)
-        for name, amount in amounts(env, float(reward), info["headway"]).items():
-            sums[name] = sums.get(name, 0.0) + gamma**turn * amount
-        if terminated or truncated:
+        for name, amount in amounts(env, reward, info["headway"]).items():
+            sums[name] = sums.get(name, 0.0) + gamma**t * amount
+        if over:
             return _Turns(sums, tuple(texts), True)
     return _Turns(sums, tuple(texts), False)

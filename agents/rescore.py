@@ -7,9 +7,13 @@ layers of today, or with another stack. Whatever comes out otherwise is named.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -35,6 +39,11 @@ ROUNDING = 1e-9
 PAY = ("reward", "channel ", "raw ", "phi ", "gate ", "credit")
 """What a turn has of the reward layers; under another stack only returns are compared."""
 
+INSIDE = ("headway.envs.", "headway.wrappers.")
+"""Where a file may name environments and layers without being trusted."""
+
+_BEGIN = re.compile(rb'\s*\{\s*"headway"')
+
 _GROUPS = {"channels": "channel", "channels_raw": "raw", "phi": "phi", "gate": "gate"}
 
 
@@ -47,8 +56,8 @@ class Difference:
         task_id: Of the task; empty where it has none.
         turn: From 1; 0 for the reset, None for what is said of the whole episode.
         what: ``"grader"`` (its version), ``"task"`` (its digest), ``"observation of TOOLS"``,
-            ``"calls"``, ``"ended"``, ``"check ID"``, ``"channel NAME"``, ``"return of NAME"`` or
-            another name from the record of the turn.
+            ``"calls"``, ``"ended"``, ``"seed"`` (the task that it leads to), ``"check ID"``,
+            ``"channel NAME"``, ``"return of NAME"`` or another name from the record of the turn.
         was: As it was recorded.
         now: As it came out.
     """
@@ -67,7 +76,7 @@ class Lost:
 
     Attributes:
         episode: Line of the trajectory in its file, from 1.
-        task_id: Of the task; empty where it has none.
+        task_id: Of the task; empty where it has none, or the line is no trajectory.
         reason: What went wrong.
     """
 
@@ -86,7 +95,7 @@ class Rescored:
         identical: How many came out the same in everything.
         same_verdicts: How many came out the same in every verdict, whatever else changed.
         differences: What came out otherwise, in the order of the file.
-        failed: Episodes that could not be played again.
+        failed: Episodes that could not be played again, and lines that are no trajectories.
         died: Episodes whose machine had died when they were recorded; the turns before that are
             compared like any others.
         torn: ``(line, bytes)`` of every line whose writer was killed in the middle of it.
@@ -141,6 +150,7 @@ def rescore(
     stack: str | None = None,
     gamma: float | None = None,
     on_truncation: AtEnd = "zero",
+    trust: bool = False,
     told: Told = lambda done, of: None,
 ) -> Rescored:
     """Plays every episode of a file again and compares turn by turn.
@@ -149,7 +159,10 @@ def rescore(
     that they had: a schedule is where it was. Another ``stack`` begins anew, and pays otherwise by
     intention: then the returns of each episode are compared instead of what its turns paid.
 
-    The file says which modules to import, so it has to come from somebody you trust.
+    A file says how its environment is made. Of what it names, only environments and layers of
+    headway, wrappers of Gymnasium and ids that are registered here are made; anything else, such
+    as ``"module:attribute"`` of one's own, would be imported and run, and needs ``trust``.
+    Recorders in it are passed over, and what else writes files is refused.
 
     Args:
         file: What a :class:`Recorder` wrote.
@@ -158,11 +171,14 @@ def rescore(
         stack: Reward layers instead of the recorded ones, see ``headway.wrappers.stack.build``.
         gamma: The learner's discount, in (0, 1]; needed with ``stack`` and no use without.
         on_truncation: Given to every layer of ``stack`` that takes it.
+        trust: Whether the file may name modules to import and run. Only for a file from somebody
+            who may run programs as you. ``env`` and ``stack`` are yours and need no trust.
         told: Hears how far it has come.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no file of trajectories; or an argument is outside its range.
+        ValueError: It does not begin like a file of trajectories; or an argument is outside its
+            range.
     """
     if (stack is None) is not (gamma is None):
         raise ValueError(
@@ -171,12 +187,16 @@ def rescore(
         )
 
     with Path(file).open("rb") as stream:
+        begin = stream.readline(100)
+        stream.seek(0)
         lines = sum(1 for _ in stream)
 
     def remade(made: Mapping[str, Any] | None) -> Recorder:
-        inner = _remade(made, env, layered=stack is None)
+        inner = _remade(made, env, layered=stack is None, trust=trust)
         if stack is not None and gamma is not None:
-            inner = build(inner, stack, gamma=gamma, on_truncation=on_truncation)
+            inner = build(
+                inner, stack, gamma=gamma, on_truncation=on_truncation, allow_dominance=True
+            )
         return Recorder(inner)
 
     worlds: dict[str, Recorder] = {}
@@ -184,23 +204,30 @@ def rescore(
     played: list[_Played] = []
     failed: list[Lost] = []
     died: list[Lost] = []
+
+    def lose(line: int, reason: str) -> None:
+        if not _BEGIN.match(begin):
+            raise ValueError(f"{file}:{line}: {reason}")
+        failed.append(Lost(line, "", reason))
+        told(line, lines)
+
     try:
-        for line, was in episodes(file, torn=lambda *tear: torn.append(tear)):
+        for line, was in episodes(file, torn=lambda *tear: torn.append(tear), lost=lose):
             task_id = was["task_id"] or ""
             if was["ended"] == "died":
                 died.append(Lost(line, task_id, was["reason"]))
-            world = json.dumps(was["env"], sort_keys=True)
+            world = repr(was["env"])
             try:
                 if world not in worlds:
                     worlds[world] = remade(was["env"])
-                now, news = _again(worlds[world], was, remember=stack is None)
+                now, news = _again(worlds[world], was, remember=stack is None, seeded=env is None)
+                now["gamma"] = was["gamma"] if gamma is None else gamma
+                played.append(_Played(line, was, now, news, other=stack is not None))
             except Exception as error:  # a world, a grader or a layer of one's own raises anything
                 failed.append(Lost(line, task_id, f"{type(error).__name__}: {error}"))
                 if world in worlds:
-                    worlds.pop(world).close()
-            else:
-                now["gamma"] = was["gamma"] if gamma is None else gamma
-                played.append(_Played(line, was, now, news, other=stack is not None))
+                    with suppress(Exception):  # that it is broken is told already
+                        worlds.pop(world).close()
             told(line, lines)
     finally:
         for recorder in worlds.values():
@@ -215,8 +242,8 @@ def rescore(
         failed=tuple(failed),
         died=tuple(died),
         torn=tuple(torn),
-        was=mean_returns(one.returns[0] for one in judged),
-        now=mean_returns(one.returns[1] for one in judged),
+        was=_means([one.returns[0] for one in judged]),
+        now=_means([one.returns[1] for one in judged]),
         gammas=(_only(one.gammas[0] for one in judged), _only(one.gammas[1] for one in judged)),
     )
 
@@ -269,22 +296,35 @@ class _Played:
 
 
 def _again(
-    env: Recorder, was: Mapping[str, Any], *, remember: bool
+    env: Recorder, was: Mapping[str, Any], *, remember: bool, seeded: bool
 ) -> tuple[dict[str, Any], list[_Found]]:
-    """The episode as it comes out now, and how its task and grader differ from the recorded."""
-    if remember:
-        layers = list(layers_of(env.env))
-        if len(layers) != len(was["layers"]):
-            raise ValueError(
-                f"the stack must have the {len(was['layers'])} layers that were recorded, "
-                f"got {len(layers)}; name a stack"
-            )
-        for wrapper, memory in zip(layers, was["layers"], strict=True):
-            wrapper.layer.load_state_dict(memory)
-    options = was["options"] if was["task_id"] is None else {"task_id": was["task_id"]}
-    if was["task_id"] is None and was["seed"] is None:
+    """The episode as it comes out now, and how its task, grader and end differ from the recorded.
+
+    Args:
+        env: Where it is played.
+        was: As it was recorded.
+        remember: Whether layers begin with the memory that they had.
+        seeded: Whether seed and options have to lead to the task.
+    """
+    task_id, news = was["task_id"], list[_Found]()
+    if task_id is None and was["seed"] is None:
         raise ValueError("neither a task id nor a seed was recorded, so nothing says what to reset")
-    env.reset(seed=was["seed"], options=options)
+
+    def reset(options: dict[str, Any] | None) -> str | None:
+        if remember:
+            _remind(env, was["layers"])
+        env.reset(seed=was["seed"], options=options)
+        found: str | None = env.episode["task_id"]
+        return found
+
+    if task_id is None or (seeded and was["seed"] is not None):
+        found = reset(was["options"])
+        if found != task_id:
+            news.append((None, "seed", task_id, found))
+            if task_id is not None:
+                reset({"task_id": task_id})
+    else:
+        reset({"task_id": task_id})
     for turn in was["turns"]:
         _, _, terminated, truncated, _ = env.step(action_of(env.action_space, turn["action"]))
         if terminated or truncated:
@@ -295,11 +335,26 @@ def _again(
         # The digest covers the grader's version: a new one alone is no new task.
         task = replace(world.instance.task, grader=was["grader"])
         now["digest"] = task.digest
-    return now, [
+    # What it died of is the machine's and need not come again: until then it went on.
+    then = {**was, "ended": "left" if was["ended"] == "died" else was["ended"]}
+    news += [
         (None, what, was[key], now[key])
-        for what, key in (("grader", "grader"), ("task", "digest"))
-        if was[key] != now[key]
+        for what, key in (("grader", "grader"), ("task", "digest"), ("ended", "ended"))
+        if then[key] != now[key]
     ]
+    return now, news
+
+
+def _remind(env: Recorder, memories: list[Any]) -> None:
+    """Gives the layers the memory that they had before the recorded reset."""
+    layers = list(layers_of(env.env))
+    if len(layers) != len(memories):
+        raise ValueError(
+            f"the stack must have the {len(memories)} layers that were recorded, "
+            f"got {len(layers)}; name a stack"
+        )
+    for wrapper, memory in zip(layers, memories, strict=True):
+        wrapper.layer.load_state_dict(memory)
 
 
 def _differences(then: list[Any], again: list[Any]) -> Iterator[_Found]:
@@ -341,30 +396,98 @@ def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[s
             yield name, a, b
 
 
-def _remade(made: Mapping[str, Any] | None, env: str | None, *, layered: bool) -> gym.Env[Any, Any]:
+def _remade(
+    made: Mapping[str, Any] | None, env: str | None, *, layered: bool, trust: bool
+) -> gym.Env[Any, Any]:
     """The recorded environment, or another with its settings, with or without its reward layers.
 
+    Everything that the file names is looked at before anything of it is imported or made.
+
     Raises:
-        ValueError: It cannot be made from what was recorded.
+        ValueError: It cannot be made from what was recorded, or not without trust.
     """
     if made is None:
         if env is None:
             raise ValueError("the file does not say how the environment is made; name one as env")
         return make(env)
     spec = EnvSpec.from_json(json.dumps(made))
-    if env is None:
-        _class(spec.entry_point, gym.Env)
-        world = gym.make(replace(spec, additional_wrappers=()))
-    else:
-        settings = {name: value for name, value in spec.kwargs.items() if name != "domain"}
-        world = make(env, **settings)
+    settings = dict(spec.kwargs)
+    if env is not None:
+        settings.pop("domain", None)
+    if not trust:
+        if env is None:
+            _refuse_env(spec)
+        _refuse_names(settings, f"argument of {spec.id}", known=_registered(spec.id))
+        for wrapper in spec.additional_wrappers:
+            if not str(wrapper.entry_point).startswith((*INSIDE, "gymnasium.wrappers.")):
+                raise _untrusted(wrapper.entry_point, "a wrapper")
+    wraps = []
     for wrapper in spec.additional_wrappers:
         wrap = _class(wrapper.entry_point, gym.Wrapper)
         if wrapper.kwargs is None:
             raise ValueError(f"the arguments of the wrapper {wrapper.name} were not recorded")
-        if layered or not issubclass(wrap, RewardLayer):
-            world = wrap(env=world, **wrapper.kwargs)
+        if issubclass(wrap, gym.wrappers.RecordVideo):
+            raise ValueError(f"a wrapper that writes files is not made again, got {wrapper.name}")
+        if not issubclass(wrap, Recorder) and (layered or not issubclass(wrap, RewardLayer)):
+            if not trust:
+                _refuse_names(wrapper.kwargs, f"argument of {wrapper.name}")
+            wraps.append((wrap, wrapper.kwargs))
+    if env is None:
+        _class(spec.entry_point, gym.Env)
+        world = gym.make(replace(spec, additional_wrappers=()))
+    else:
+        world = make(env, **settings)
+    for wrap, kwargs in wraps:
+        world = wrap(env=world, **kwargs)
     return world
+
+
+def _registered(id: str) -> Mapping[str, Any]:
+    """The arguments with which an id is registered here; none where it is not."""
+    known = gym.registry.get(id)
+    return known.kwargs if known else {}
+
+
+def _refuse_env(spec: EnvSpec) -> None:
+    """Raises ValueError where an environment is neither headway's nor registered as it is."""
+    known = gym.registry.get(spec.id)
+    if not str(spec.entry_point).startswith(INSIDE) and (
+        known is None or known.entry_point != spec.entry_point
+    ):
+        raise _untrusted(spec.entry_point, f"the environment {spec.id}")
+
+
+def _refuse_names(value: Any, where: str, known: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Raises ValueError where a text in an argument could name what is to be imported.
+
+    Args:
+        value: Arguments.
+        where: Whose, for the message.
+        known: Arguments that are registered, which may be the same again.
+    """
+    if isinstance(value, Mapping):
+        rest = {k: v for k, v in value.items() if k not in known or v != known[k]}
+        value = [*rest, *rest.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            _refuse_names(item, where)
+    elif isinstance(value, str) and ":" in value:
+        raise _untrusted(value, where)
+
+
+def _untrusted(name: object, where: str) -> ValueError:
+    return ValueError(
+        f"the file names {name!r:.200} as {where}, which would be imported and run; if you trust "
+        "who wrote it, give trust=True (--trust), else name env (--env) or stack (--stack)"
+    )
+
+
+def _means(paid: list[dict[str, float]]) -> dict[str, float]:
+    """Mean returns; NaN where the amounts are so large that they have none."""
+    try:
+        return mean_returns(paid)
+    except (ValueError, OverflowError):
+        return {name: math.nan for sums in paid for name in sums}
 
 
 def _class(where: object, kind: type) -> Any:

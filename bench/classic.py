@@ -11,7 +11,7 @@ one (the curriculum), or none would ever be met. Success is that of the training
 policy samples; at the end it is measured once more in worlds of the test split.
 
 Every run that is finished is a line of ``runs.jsonl`` in the folder ``--out``; a second call
-takes up what is there. Needs ``headway[sb3]``.
+takes up those of the same ``--commit``. Needs ``headway[sb3]``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,7 +54,7 @@ WORLDS = 64
 """Worlds of each lane and number of goals; proving more would take longer than playing them."""
 
 WINDOWS = 20
-"""Points of a success curve, of 5,000 steps each at least: every lane ends some episodes in each."""
+"""Points of a success curve, of 5,000 steps each at least: every lane ends some in each."""
 
 TESTS = 200
 """Episodes of the final measurement."""
@@ -130,9 +132,18 @@ class _Goals(gym.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         self.episodes += 1
-        easy = self.goals > 1 and (self.share < FIRST or self.episodes % 2 == 0)
+        easy = self.share < FIRST or self.episodes % 2 == 0
         difficulty = 1 if easy else self.goals
-        return self.env.reset(seed=seed, options={"difficulty": difficulty, **(options or {})})
+        obs, info = self.env.reset(seed=seed, options={"difficulty": difficulty, **(options or {})})
+        return obs, {"task_id": info["task_id"]}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Only what is asked for goes on in ``info``: the vector copies it every step."""
+        *turn, info = self.env.step(action)
+        obs, reward, terminated, truncated = turn
+        record = info["headway"]
+        kept = {"base": record["base"], "channels": dict(record["channels"])}
+        return obs, reward, terminated, truncated, kept
 
 
 @cache
@@ -199,7 +210,7 @@ def train(job: Job) -> Run:
             window = min(windows - 1, self.num_timesteps * windows // job.steps)
             for info, done in zip(self.locals["infos"], self.locals["dones"], strict=True):
                 if done:
-                    ended[window].append(info["headway"]["base"] > 0.0)
+                    ended[window].append(info["base"] > 0.0)
             return True
 
     vector = VecMonitor(DummyVecEnv([partial(_same, lane) for lane in lanes]))
@@ -263,8 +274,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what is missing, prints the tables, draws the curves."""
     args = _arguments(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
-    done = _stored(args.out / "runs.jsonl")
+    done = _stored(args.out / "runs.jsonl", args.commit)
     rates = _tuned(args, done)
     results: dict[str, Any] = {"commit": args.commit, "gamma": GAMMA, "goals": {}}
     for goals in args.goals:
@@ -337,7 +347,7 @@ def _complete(
         for count, run in enumerate(runs, 1):
             done[run.job] = run
             with (args.out / "runs.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(run)) + "\n")
+                file.write(json.dumps({"commit": args.commit, **asdict(run)}) + "\n")
             job = run.job
             print(
                 f"{what}: {count}/{len(missing)}: {job.arm} at {job.rate:g}, seed {job.seed}: "
@@ -347,15 +357,16 @@ def _complete(
             )
 
 
-def _stored(path: Path) -> dict[Job, Run]:
-    """The runs of an earlier call; a last line that was cut short is run again."""
+def _stored(path: Path, commit: str) -> dict[Job, Run]:
+    """The runs of an earlier call for that commit; a last line that was cut short is run again."""
     done: dict[Job, Run] = {}
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     for line in lines:
         if line.endswith("\n"):
             entry = json.loads(line)
             run = Run(Job(**entry["job"]), tuple(entry["curve"]), entry["tested"], entry["seconds"])
-            done[run.job] = run
+            if entry["commit"] == commit:
+                done[run.job] = run
     if lines and not lines[-1].endswith("\n"):
         path.write_text("".join(lines[:-1]), encoding="utf-8")
     return done
@@ -410,12 +421,14 @@ def plot(runs: Mapping[str, Sequence[Run]], path: Path, goals: int, steps: int) 
 
 
 def _commit() -> str:
-    """The commit that is checked out, or the version of an installed package."""
+    """The commit that is checked out, or the version of a package that is no checkout."""
     where = Path(__file__).resolve().parent.parent
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=where, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or version("headway")
+    if (where / ".git").exists() and shutil.which("git"):
+        command = ["git", "rev-parse", "HEAD"]
+        found = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+        if found.returncode == 0:
+            return found.stdout.strip()
+    return version("headway")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -427,12 +440,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--goals", type=_list(int), default=[1, 2], help="1, 2 or both")
     parser.add_argument("--arms", type=_list(str), default=list(ARMS), help="some of the arms")
-    parser.add_argument("--rates", type=_list(float), default=list(RATES), help="learning rates")
+    parser.add_argument("--rates", type=_list(float), default=list(RATES), help="above 0")
     parser.add_argument("--commit", default=_commit(), help="what all seeds are drawn from")
     parser.add_argument("--seeds", type=_list(int), help="instead of those of the commit")
     parser.add_argument("--count", type=int, default=5, help="seeds drawn from the commit")
     parser.add_argument("--tuning", type=int, default=1, help="seeds of their own for the rates")
-    parser.add_argument("--steps", type=int, help="of a run, for both numbers of goals")
+    parser.add_argument(
+        "--steps", type=int, help="of a run; None: 200,000 with one goal, 300,000 with two"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--out", type=Path, help="folder of the results; None: classic-COMMIT")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the steps, one rate")
@@ -443,16 +458,25 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         args.goals = [one_of("--goals", goals, tuple(STEPS)) for goals in args.goals]
     except ValueError as error:
         parser.error(str(error))
-    for name in ("count", "tuning", "jobs", "steps"):
-        if (value := getattr(args, name)) is not None and value < 1:
-            parser.error(f"argument --{name}: must be at least 1, got {value}")
+    for name, least in (("count", 2), ("tuning", 1), ("jobs", 1), ("steps", 5000)):
+        if (value := getattr(args, name)) is not None and value < least:
+            parser.error(f"argument --{name}: must be at least {least}, got {value}")
+    if not all(0.0 < rate < 1.0 for rate in args.rates):
+        parser.error(f"argument --rates: must be numbers in (0, 1), got {args.rates}")
+    for module in ("stable_baselines3", "torch", "matplotlib", "scipy"):
+        if find_spec(module) is None:
+            parser.error(f'needs {module}, which is missing; pip install "headway[sb3]"')
     if args.quick:
         args.rates, args.count = args.rates[:1] if len(args.rates) == 1 else [RATES[1]], 2
     args.out = args.out or Path(f"classic-{args.commit[:8]}")
     args.seeds = args.seeds or seeds(args.count, "final", args.commit)
-    if len(args.seeds) < 2:
-        parser.error(f"argument --seeds: an interval takes at least 2, got {len(args.seeds)}")
+    if len(set(args.seeds)) < max(2, len(args.seeds)):
+        parser.error(f"argument --seeds: must be 2 or more that differ, got {args.seeds}")
     args.tuning = seeds(args.tuning, "tuning", args.commit)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"argument --out: {error}")
     return args
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -134,6 +135,8 @@ class Domain:
         random_from: Least difficulty at which random play must never succeed and earns at most
             5 %. Above 1 only where a single goal can be met by chance and is meant to be.
         extras: Extras of the package that it needs.
+        modules: What those bring and it imports late; missing ones are told when an environment is
+            made.
         max_obs_chars: Longest observation.
 
     Raises:
@@ -163,6 +166,7 @@ class Domain:
     view: Numeric | None = None
     random_from: int = 1
     extras: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     max_obs_chars: int = 6000
 
     def __post_init__(self) -> None:
@@ -187,6 +191,20 @@ class Domain:
     def toolbox(self) -> Mapping[str, Tool]:
         """The domain's own tools by name."""
         return MappingProxyType({tool.name: tool for tool in self.tools})
+
+    def check_installed(self) -> None:
+        """Makes sure that everything is there that its worlds need.
+
+        Raises:
+            ModuleNotFoundError: An extra is not installed.
+        """
+        for module in self.modules:
+            if importlib.util.find_spec(module) is None:
+                raise ModuleNotFoundError(
+                    f"{self.name} needs {module}, which is missing; "
+                    f'pip install "headway[{",".join(self.extras)}]"',
+                    name=module,
+                )
 
     def template_names(self, split: str) -> tuple[str, ...]:
         """Templates that may occur in a split."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
+from headway.verifiers.memory import with_state
 
 
 def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
@@ -30,7 +31,7 @@ def get_state(env: gym.Env[Any, Any]) -> list[Any]:
     Raises:
         TypeError: A layer has none to give; its memory would be lost in silence.
     """
-    return [layer.get_state() for layer in _layers(env)]
+    return [layer.get_state() for layer in with_state(env)]
 
 
 def set_state(env: gym.Env[Any, Any], state: Sequence[Any]) -> None:
@@ -40,22 +41,8 @@ def set_state(env: gym.Env[Any, Any], state: Sequence[Any]) -> None:
         TypeError: A layer cannot take up a state.
         ValueError: The stack has other layers than the one that was put away.
     """
-    layers = list(_layers(env))
+    layers = list(with_state(env))
     if len(layers) != len(state):
         raise ValueError(f"state must have one entry a layer, {len(layers)}, got {len(state)}")
     for layer, part in reversed(list(zip(layers, state, strict=True))):
         layer.set_state(part)
-
-
-def _layers(env: gym.Env[Any, Any]) -> Iterator[Any]:
-    while True:
-        if hasattr(type(env), "get_state"):
-            yield env
-        elif not isinstance(env, OrderEnforcing | PassiveEnvChecker):
-            raise TypeError(
-                f"every layer must offer get_state and set_state, got {type(env).__name__}, "
-                "whose memory would be lost; put it around the stack that is saved"
-            )
-        if not isinstance(env, gym.Wrapper):
-            return
-        env = env.env

@@ -72,6 +72,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
 
     Raises:
         ValueError: An argument is outside its range.
+        ModuleNotFoundError: The domain needs an extra that is not installed.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # Gymnasium's own annotation
@@ -90,6 +91,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
         blind: bool = False,
     ) -> None:
         self.domain = load(domain)
+        self.domain.check_installed()
         self.action_format: str = one_of("action_format", action_format, FORMATS)
         self.ends_on: str = one_of("ends_on", ends_on, ("submit", "success"))
         self.blind: bool = one_of("blind", blind, (False, True))

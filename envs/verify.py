@@ -144,6 +144,7 @@ def verify(where: str | Domain, *, seeds: int, told: Told = lambda what, done, o
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds!r}")
     domain = load(where)
+    domain.check_installed()
     failures: list[Failure] = []
     sound: list[Instance] = []
     made: list[Instance] = []

@@ -111,9 +111,13 @@ class _EveryVisit(Channel):
 
 def kept_shaping(env: gym.Env[Any, Any], *, gamma: float) -> gym.Env[Any, Any]:
     """Shaping whose last potential is kept, and which claims to change no best policy."""
-    channel = Diff("kept shaping", gamma=gamma, scale=SCALE, terminal="keep", on_truncation="keep")
-    channel.keeps_optimum = True
+    channel = _Kept("kept shaping", gamma=gamma, scale=SCALE, terminal="keep", on_truncation="keep")
     return ChannelWrapper(env, channel)
+
+
+class _Kept(Diff):
+    def keeps_optimum(self, gamma: float) -> bool:
+        return True
 
 
 def forgiving_gate(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

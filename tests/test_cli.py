@@ -20,6 +20,8 @@ from headway import cli
 from headway.agents import AGENTS
 from headway.bench import speed
 from headway.envs.box import SandboxDied
+from headway.wrappers.lines import append, encode
+from headway.wrappers.record import episodes
 
 COMMANDS = ("list", "play", "verify", "eval", "rescore", "audit", "bench", "demo")
 
@@ -608,10 +610,10 @@ def test_rescore_tells_of_what_is_lost(run, tmp_path, monkeypatch):
 
 
 def test_rescore_of_ones_own(mine):
-    """What a file names in the current folder is found there."""
+    """What a file names in the current folder is found there, and only if the file is trusted."""
     for argv in (
         ["eval", "mine:WORLD", "--agent", "mine:Chance", "--episodes", "2", "--record", "a.jsonl"],
-        ["rescore", "a.jsonl", "--json"],
+        ["rescore", "a.jsonl", "--trust", "--json"],
         ["rescore", "a.jsonl", "--env", "library:LIBRARY", "--json"],
     ):
         done = subprocess.run(
@@ -619,6 +621,33 @@ def test_rescore_of_ones_own(mine):
         )
         assert (done.returncode, done.stderr) == (0, b"")
     assert one_object(done.stdout.decode())["identical"] == 2
+    (mine / "mine.py").write_text("print('imported')\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "rescore", "a.jsonl"], cwd=mine, capture_output=True
+    )
+    assert done.returncode == 1 and b"imported" not in done.stdout
+    assert done.stderr.count(b"the file names 'mine:WORLD' as argument of Apps-v") == 2
+    assert done.stderr.count(b"--trust") == done.stderr.count(b"--env") == 2
+
+
+def test_what_a_file_says_does_not_reach_the_terminal_raw(run, tmp_path, monkeypatch):
+    """Neither as markup nor as control characters, wherever it stands."""
+    monkeypatch.setenv("COLUMNS", "200")
+    file = tmp_path / "a.jsonl"
+    run("eval", "Apps", "--episodes", "1", "--record", str(file))
+    bad = "[/x] \x1b[2J\u202e\ud800"
+    ((_, episode),) = episodes(file)
+    episode["turns"][0]["record"]["channels"][bad] = 1.0
+    episode["start"]["observation"] = bad
+    append(str(file), encode(episode))
+    append(str(file), encode({**episode, "ended": "died", "reason": bad}))
+    append(str(file), encode({**episode, "task_id": bad, "seed": None}))
+    status, out, err = run("rescore", str(file))
+    assert status == 1 and "1 of 4 episodes are identical" in out
+    for text in (out, err):
+        assert "[/x] " in text and not any(sign in text for sign in "\x1b\u202e\ud800")
+    assert re.search(rf"^headway: {file}:3: .* had died: '\[/x\] ", err, re.MULTILINE)
+    assert re.search(rf"^headway: {file}:4: '\[/x\] .* cannot be played", err, re.MULTILINE)
 
 
 AUDIT_KEYS = [

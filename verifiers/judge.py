@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import filterfalse
 from typing import Any
 
 from headway.arguments import number
@@ -21,6 +20,9 @@ Judge = Callable[[str, str], float]
 
 Pairwise = Callable[[str, str, str], float]
 """``judge(task, first, second)``: how sure it is that the first is better, in [0, 1]."""
+
+Frame = Callable[[str], str]
+"""What is judged of an answer; what is empty is not."""
 
 PASS = 0.5
 """A score from here on is a pass."""
@@ -104,12 +106,14 @@ class Unjudged(RuntimeError):
 class Accepted:
     """A judge that passed :func:`accept`; copies share it, as it forgets nothing that matters.
 
-    The same task and answer always get the same score: the first one is remembered. An answer
-    without a letter or digit scores 0.0, and the judge is not asked.
+    The same task and answer always get the same score of it: the first one is remembered, by this
+    object and its copies. An answer without a letter or digit scores 0.0, and the judge is not
+    asked.
 
     Attributes:
         judge: The judge itself.
-        rate: Share of the bank that it took for right, of what it was asked about.
+        rate: Share of the bank that it took for right, of what it was asked about, in the frame
+            in which it took the most.
     """
 
     judge: Judge
@@ -137,12 +141,20 @@ class Accepted:
         return self
 
 
-def accept(judge: Judge, *, tasks: Sequence[str] = TASKS, limit: float = 0.01) -> Accepted:
+def accept(
+    judge: Judge,
+    *,
+    tasks: Sequence[str] = TASKS,
+    frames: Sequence[Frame] = (str,),
+    limit: float = 0.01,
+) -> Accepted:
     """Tries a judge on every answer of the bank.
 
     Args:
         judge: ``(task, answer) -> score in [0, 1]``.
         tasks: What the answers are said to answer; at least one.
+        frames: What is judged of an answer, at least one: the answer itself, or a text around it.
+            The limit holds in each of them.
         limit: Greatest share of the bank that may score ``PASS`` or more, in [0, 1).
 
     Returns:
@@ -157,25 +169,32 @@ def accept(judge: Judge, *, tasks: Sequence[str] = TASKS, limit: float = 0.01) -
     limit = number("limit", limit, "[0, 1)")
     if isinstance(tasks, str) or not tasks:
         raise ValueError(f"tasks must be at least one text, got {tasks!r}")
-    tried = Accepted(judge, 0.0)
-    fooled, count = [], 0
-    for task in tasks:
-        for answer in filterfalse(empty, bank(task)):
-            count += 1
-            try:
-                score = tried(task, answer)
-            except Unjudged as error:
-                raise Refused(f"judge failed on the answer {answer!r}: {error}") from error
-            if score >= PASS:
-                fooled.append(answer)
-    rate = len(fooled) / count
-    if rate > limit:
-        shown = ", ".join(repr(answer[:60]) for answer in list(dict.fromkeys(fooled))[:5])
-        raise Refused(
-            f"judge must pass at most {limit:.1%} of the answers that answer nothing, passed "
-            f"{rate:.1%}, among them {shown}"
-        )
-    return Accepted(judge, rate)
+    if not frames:
+        raise ValueError(f"frames must be at least one function, got {frames!r}")
+    tried, worst = Accepted(judge, 0.0), 0.0
+    for frame in frames:
+        fooled, count = [], 0
+        for task in tasks:
+            for answer in bank(task):
+                said = frame(answer)
+                if empty(said):
+                    continue
+                count += 1
+                try:
+                    score = tried(task, said)
+                except Unjudged as error:
+                    raise Refused(f"judge failed on the answer {answer!r}: {error}") from error
+                if score >= PASS:
+                    fooled.append(answer)
+        rate = len(fooled) / count
+        if rate > limit:
+            shown = ", ".join(repr(answer[:60]) for answer in list(dict.fromkeys(fooled))[:5])
+            raise Refused(
+                f"judge must pass at most {limit:.1%} of the answers that answer nothing, passed "
+                f"{rate:.1%}, among them {shown}"
+            )
+        worst = max(worst, rate)
+    return Accepted(judge, worst)
 
 
 def bank(task: str) -> list[str]:
@@ -207,7 +226,8 @@ def ask(judge: Callable[..., float], *texts: str) -> float:
 def preference(judge: Pairwise, task: str, first: str, second: str) -> float:
     """Which of two answers is better: 1.0 the first, 0.0 the second, 0.5 neither.
 
-    The judge is asked in both orders; where it changes its mind, it has no preference.
+    The judge is asked in both orders; where it changes its mind, it has no preference. For trainers
+    that rank a group: nothing in headway does yet.
 
     Raises:
         Unjudged: The judge failed in one of the orders.

@@ -6,13 +6,14 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from headway.arguments import named, one_of
 from headway.verifiers.check import Verdict
+from headway.verifiers.reference import submits
 from headway.verifiers.signal import Look, Potential, measured, told
 
 Scorer = Callable[[str, Sequence[str]], Sequence[float]]
@@ -21,6 +22,9 @@ the context and the tokens before it (teacher-forced). At most 0; -inf is allowe
 
 Mode = Literal["prob", "logp"]
 """The mean probability of a token, or its logarithm on a scale from 0 to 1."""
+
+Control = Literal["blank", "subtract"]
+"""The agent's words alone, or what the replies add to them."""
 
 FLOOR = math.log(1e-8)
 """Mean log-probabilities count as no less than this, in nats."""
@@ -82,7 +86,7 @@ def cache_model(context: str, answers: Sequence[str]) -> list[float]:
 
 def tokens(text: str) -> list[str]:
     """Words, numbers and single signs, in one Unicode form and without case."""
-    return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+    return _TOKEN.findall(_folded(text))
 
 
 SCORERS: Mapping[str, Scorer] = MappingProxyType({"cache": cache_model})
@@ -95,10 +99,16 @@ class AnswerLikelihood(Potential):
     The context is the task, then each turn's action and reply, then ``STUB``. Of several right
     answers the likeliest counts. It has no value in tasks without a right answer.
 
-    The agent's own words are part of the context, so guessing aloud counts as well, and so does the
-    answer that is handed in: ``InfoGain`` leaves that turn out. With
-    ``control="blank"`` replies are replaced by filler of the same shape: what is left is the gain
-    from the agent's words alone, to be held against the gain without the control.
+    A turn that calls ``submit`` adds nothing to it: what is handed in is judged by the outcome.
+
+    The agent's own words are part of the context, so guessing aloud counts as well: it is paid to
+    recite all answers there could be, without a look at anything. To learn from, take
+    ``control="subtract"``. The context is scored a second time with filler for all replies, but for
+    words in them that the agent said before, as an echo would; the value is what the replies add to
+    that, at its greatest so far in the episode. So the agent's words add nothing, and to quote what
+    was read takes nothing. A guess that is said before it is read leaves less to add, and what a
+    tool computes for the agent is a reply. ``control="blank"`` hides every reply behind filler of
+    its shape: the gain from the agent's words, to be held against the gain without a control.
 
     A scorer that raises in mid-episode has measured nothing: the last value stands and ``failed``
     says why. One that returns anything but a number of at most 0 for each answer is wrong, and
@@ -108,9 +118,10 @@ class AnswerLikelihood(Potential):
         scorer: One of ``SCORERS``, or ``"module:function"`` of the form of :data:`Scorer`.
         mode: With l the mean log-probability, cut at ``FLOOR``: ``"prob"`` is ``exp(l)``,
             ``"logp"`` is ``1 - l / FLOOR``, for long answers, whose probabilities vanish.
-        control: None, or ``"blank"``.
+        control: None, ``"blank"``, or ``"subtract"``, which asks the scorer twice a turn.
 
     Attributes:
+        name: ``"likelihood"``, and ``":"`` with the control where there is one.
         failed: Why the last measurement failed; empty if it did not.
 
     Raises:
@@ -119,22 +130,27 @@ class AnswerLikelihood(Potential):
     Source: IGPO (2025); likelihood-based reward designs for the logarithmic form.
     """
 
-    name = "likelihood"
     hears = True
-    memory: ClassVar[tuple[str, ...]] = ("transcript", "answers", "last", "failed")
+    memory: ClassVar[tuple[str, ...]] = (
+        *("transcript", "shadow", "words"),
+        *("answers", "last", "failed"),
+    )
 
     def __init__(
         self,
         *,
         scorer: str = "cache",
         mode: Mode = "prob",
-        control: Literal["blank"] | None = None,
+        control: Control | None = None,
     ) -> None:
         self.scorer = scorer
         self.mode: Mode = one_of("mode", mode, ("prob", "logp"))
-        self.control = one_of("control", control, (None, "blank"))
+        self.control = one_of("control", control, (None, "blank", "subtract"))
+        self.name = "likelihood" if control is None else f"likelihood:{control}"
         self._score = named("scorer", scorer, SCORERS)
         self.transcript: list[str] = []
+        self.shadow: list[str] = []  # the same without what is hidden
+        self.words: dict[str, None] = {}  # what the agent said
         self.answers: list[str] = []
         self.last: float | None = None
         self.failed = ""
@@ -142,14 +158,23 @@ class AnswerLikelihood(Potential):
     def hear(self, action: Any, observation: Any, info: Mapping[str, Any], look: Look) -> None:
         """Adds a turn to the transcript; at reset begins a new one and asks for the answers."""
         reply = observation if isinstance(observation, str) else str(observation)
+        self.failed = ""
         if action is None:
-            self.transcript, self.answers = [], [one for one in told(look, "gold") if tokens(one)]
-            self.last, self.failed = None, ""
-        else:
-            self.transcript.append(action if isinstance(action, str) else "")
-            if self.control == "blank":
-                reply = blanked(reply)
-        self.transcript.append(reply)
+            self.answers = [one for one in told(look, "gold") if tokens(one)]
+            self.last = None
+            self.transcript, self.shadow, self.words = [reply], [reply], {}
+            return
+        if submits(info):
+            return
+        said = action if isinstance(action, str) else ""
+        self.transcript += [said, reply]
+        if self.control == "subtract":
+            # As it was read, too: what is spelt in escapes comes back in letters.
+            calls = [(call["tool"], call["args"]) for call in info.get("calls", ())]
+            for text in _texts([said, calls]):
+                self.words |= dict.fromkeys(tokens(text))
+        if self.control is not None:
+            self.shadow += [said, blanked(reply, self.words)]
 
     def value(self, verdict: Verdict) -> float | None:
         """In [0, 1]; None without a right answer.
@@ -160,16 +185,22 @@ class AnswerLikelihood(Potential):
         measured(verdict)
         if not self.answers:
             return None
-        context = "\n".join([*filter(None, self.transcript), STUB])
+        seen, said = ("\n".join([*filter(None, t), STUB]) for t in (self.transcript, self.shadow))
+        asked = {None: [seen], "blank": [said], "subtract": [seen, said]}[self.control]
         try:
-            scores = self._score(context, list(self.answers))
+            scores = [self._score(context, list(self.answers)) for context in asked]
         except Exception as error:  # the scorer's failure says nothing about the agent
             if self.last is None:
                 raise
             self.failed = f"{type(error).__name__}: {error}"[:200]
             return self.last
-        self.failed = ""
-        self.last = likelihood(_best(self.scorer, scores, len(self.answers)), self.mode)
+        count = len(self.answers)
+        found = [likelihood(_best(self.scorer, one, count), self.mode) for one in scores]
+        if self.control == "subtract":
+            # Latched: a quotation raises both, and would take back what reading was paid.
+            self.last = max(self.last or 0.0, found[0] - found[1])
+        else:
+            self.last = found[0]
         return self.last
 
 
@@ -184,9 +215,31 @@ def likelihood(l: float, mode: Mode) -> float:  # noqa: E741  # the letter of th
     return math.exp(cut) if mode == "prob" else 1.0 - cut / FLOOR
 
 
-def blanked(text: str) -> str:
-    """Filler of the same length, lines and word lengths, in which nothing can be read."""
-    return re.sub(r"\S", "_", text)
+def blanked(text: str, but: Collection[str] = ()) -> str:
+    """Filler of the same length, lines and word lengths, in which nothing can be read.
+
+    Args:
+        text: What to hide.
+        but: Tokens, as :func:`tokens` gives them, that stay, each as a word by itself.
+    """
+    if but:
+        text = _folded(text)
+    return _TOKEN.sub(lambda t: f" {t[0]} " if t[0] in but else "_" * len(t[0]), text)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All that can be read in a JSON value."""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    else:
+        yield str(value)
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def _best(scorer: str, scores: Any, count: int) -> float:

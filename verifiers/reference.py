@@ -104,6 +104,8 @@ def transported(sims: Floats, *, reg: float = 0.1) -> list[float]:
     Raises:
         ValueError: ``reg`` is outside its range.
 
+    For trainers, which may spread a turn's credit so: no layer of headway does yet.
+
     Source: MatchTIR (2026); Cuturi (2013).
     """
     reg = number("reg", reg, "(0, inf)")
@@ -120,6 +122,25 @@ def transported(sims: Floats, *, reg: float = 0.1) -> list[float]:
         if np.abs(plan.sum(axis=1) - 1.0 / n).max() < 1e-12:
             break
     return [float(x) for x in (plan * sims).sum(axis=1)]
+
+
+def wanted_calls(look: Look) -> list[Call]:
+    """The calls of the environment's ``reference()`` but those that hand in; none without one."""
+    return [call for call in told(look, "reference") if call["tool"] != SUBMIT]
+
+
+def submits(info: Mapping[str, Any]) -> bool:
+    """Whether a turn tried to hand in, with success or not."""
+    return any(call["tool"] == SUBMIT for call in info.get("calls", ()))
+
+
+def handed_in(info: Mapping[str, Any]) -> str | None:
+    """The answer that a turn handed in; None if it was none, or no text."""
+    answer = None
+    for call in info.get("calls", ()):
+        if call["tool"] == SUBMIT and not call.get("error"):
+            answer = call["args"].get("answer")
+    return answer if isinstance(answer, str) else None
 
 
 def answer_score(said: str, right: Sequence[str]) -> float:
@@ -154,7 +175,7 @@ class Match(Potential):
     def hear(self, action: Any, observation: Any, info: Mapping[str, Any], look: Look) -> None:
         """Takes in the calls of a turn; at reset the reference."""
         if action is None:
-            calls = [call for call in told(look, "reference") if call["tool"] != SUBMIT]
+            calls = wanted_calls(look)
             self.wanted = [{"tool": call["tool"], "args": dict(call["args"])} for call in calls]
             self.rows, self.total = [], 0.0
             return

@@ -44,9 +44,11 @@ class Potential(Ear, ABC):
 
     Attributes:
         name: The key under which the value stands in ``info["headway"]["phi"]``.
+        failed: Why the last value is no measurement, but the one before it; empty if it is one.
     """
 
-    name: ClassVar[str]
+    name: str
+    failed: str = ""
 
     def begin(self, before: Verdict) -> None:
         """Starts an episode, whose first state has the verdict ``before``, or none."""
@@ -174,7 +176,8 @@ def milestone_targets(reached: Sequence[int], m: int) -> list[float]:
         m: How many there are, at least 1.
 
     Returns:
-        As many values in [0, 1], none less than the one before.
+        As many values in [0, 1], none less than the one before; for a trainer, as nothing in
+        headway trains a critic yet.
 
     Raises:
         ValueError: An argument is outside its range.

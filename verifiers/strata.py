@@ -1,4 +1,7 @@
-"""A judge's scores beside a verifier's verdicts: what is verified comes first."""
+"""A judge's scores beside a verifier's verdicts: what is verified comes first.
+
+For trainers that have the scores of a whole group: nothing in headway calls these yet.
+"""
 
 from __future__ import annotations
 

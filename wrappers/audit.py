@@ -10,17 +10,17 @@ the world that is really trained on.
 from no channel stands under the name ``OUTSIDE``.
 
 **A bound is broken** where some play pays a channel more, or less, than its layers declare: in the
-discounted sum of an episode or in one turn.
+discounted sum of an episode or in one turn. What is no finite number breaks any.
 
 **The optimum is preserved** if every policy that is best with the stack is best without it, *for
-every reward that the environment itself might pay*; that is what ``keeps_optimum`` claims. Two
-problems are solved. In the first the environment pays the outcome. The best actions with the stack
-have to be among the best without it in every state and turn that best play with the stack reaches;
-the memory of the layers is no part of that state, as the environment does not know it. In the
-second it pays nothing yet. There the dense reward must not prefer any action to another; if it
-prefers one play to another by some gap, an environment that pays less than the gap for the other
-has its optimum changed, and that environment is written down and solved too. So the second
-decides, and the first says whether the plain outcome is already enough.
+every reward that the environment itself might pay*; that is what ``keeps_optimum`` claims, for a
+learner's discount. Two problems are solved. In the first the environment pays the outcome. The best
+actions with the stack have to be among the best without it in every state and turn that best play
+with the stack reaches; the memory of the layers is no part of that state, as the environment does
+not know it. In the second it pays nothing yet. There the dense reward must not prefer any action to
+another; if it prefers one play to another by some gap, an environment that pays less than the gap
+for the other has its optimum changed, and that environment is written down and solved too. So the
+second decides, and the first says whether the plain outcome is already enough.
 
 Episodes that are cut count as ended: nothing is bootstrapped. So shaping with
 ``on_truncation="keep"`` does not preserve the optimum here, and would under a learner that
@@ -35,22 +35,25 @@ is at its end, and one that keeps something of an episode also after ``PRACTICE`
 from __future__ import annotations
 
 import json
+import math
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
-from numpy.typing import ArrayLike, NDArray
 
 from headway.arguments import number
 from headway.verifiers import Record
+from headway.verifiers.memory import with_state
 from headway.wrappers.channel import Bound
 from headway.wrappers.miniature import ACTIONS, CHANCE, LUCK, MINIATURE, Desk, Miniature
 from headway.wrappers.schedule import set_progress
-from headway.wrappers.stack import build, channels_of
+from headway.wrappers.stack import bounded, build, channels_of, keeps_optimum
+from headway.wrappers.starc import starc
 from headway.wrappers.transforms import AtEnd
 
 TOLERANCE = 1e-10
@@ -166,6 +169,8 @@ class Game:
         gamma: The learner's discount per turn.
         k: The learner's step.
         practice: How many episodes came before.
+        wild: For channels that paid what is no finite number, a play whose last turn did; in
+            ``Branch.pays`` 0.0 stands for it.
     """
 
     nodes: tuple[Node, ...]
@@ -174,6 +179,7 @@ class Game:
     gamma: float
     k: int = 0
     practice: int = 0
+    wild: Mapping[str, Play] = field(default_factory=dict)
 
     def solve(self, reward: Reward, among: Worth | None = None) -> Worth:
         """Solves the game backwards for a reward, among the best actions of another if one says."""
@@ -329,9 +335,13 @@ class Game:
         return self._play(way)
 
     def _play(self, way: Sequence[tuple[str, bool]]) -> Play:
-        luck = "lucky" if all(lucky for _, lucky in way) else "unlucky"
-        actions = tuple(action for action, _ in way)
-        return Play(f"{MINIATURE}/{self.turns}/{luck}", actions, self.k, self.practice)
+        return _told(way, self.turns, self.k, self.practice)
+
+
+def _told(way: Sequence[tuple[str, bool]], turns: int, k: int, practice: int) -> Play:
+    """A way as a play."""
+    luck = "lucky" if all(lucky for _, lucky in way) else "unlucky"
+    return Play(f"{MINIATURE}/{turns}/{luck}", tuple(action for action, _ in way), k, practice)
 
 
 def _outcome(node: Node, action: str, branch: Branch) -> float:
@@ -370,19 +380,22 @@ def explore(
         actions: What may be done in each of them.
 
     Raises:
-        ValueError: ``stack`` cannot be built.
+        ValueError: ``stack`` cannot be built, or a layer raises something or keeps a memory that is
+            no plain data.
         TypeError: A layer has no state to put it back into.
     """
     world = Miniature(turns)
     env = staged(world, stack, gamma=gamma, on_truncation=on_truncation)
     set_progress(env, k)
     practise(env, practice)
-    env.reset(options={"task_id": f"{MINIATURE}/{turns}/lucky"})
-    layers = list(_with_state(env))
+    begin(env, options={"task_id": f"{MINIATURE}/{turns}/lucky"})
+    layers = list(with_state(env))
     channels = (*(channel.name for channel, _ in channels_of(env)), OUTSIDE)
-    first = [layer.get_state() for layer in layers]
-    states, known, nodes = [first], {_key(first): 0}, []
-    for state in states:  # it grows while it is read
+    first = _states(layers)
+    states, known, nodes = [first], {memory_of(first): 0}, []
+    ways: list[Way] = [()]
+    wild: dict[str, Play] = {}
+    for state, way in zip(states, ways, strict=True):  # they grow while they are read
         _put(layers, state)
         node = Node(world.place, {})
         for action in actions:
@@ -391,20 +404,24 @@ def explore(
             for lucky, chance in ((True, CHANCE), (False, 1.0 - CHANCE)) if risky else SURE:
                 _put(layers, state)
                 world.lucky = lucky
-                _, reward, terminated, truncated, info = env.step(action)
-                paid = info["headway"]["channels"]
-                pays = [float(paid[name]) for name in channels[:-1]]
-                pays.append(float(reward) - world.outcome - sum(pays))
+                reward, over, info = turn(env, action)
+                there = (*way, (action, lucky))
+                paid = amounts(env, reward, info["headway"])
+                pays = [float(paid[name]) for name in channels]
+                for n in (n for n, amount in enumerate(pays) if not math.isfinite(amount)):
+                    wild.setdefault(channels[n], _told(there, turns, k, practice))
+                    pays[n] = 0.0
                 to = None
-                if not (terminated or truncated):
-                    after = [layer.get_state() for layer in layers]
-                    to = known.setdefault(_key(after), len(states))
+                if not over:
+                    after = _states(layers)
+                    to = known.setdefault(memory_of(after), len(states))
                     if to == len(states):
                         states.append(after)
+                        ways.append(there)
                 branches.append(Branch(lucky, chance, world.outcome, tuple(pays), to))
             node.edges[action] = tuple(branches)
         nodes.append(node)
-    return Game(tuple(nodes), channels, turns, gamma, k, practice)
+    return Game(tuple(nodes), channels, turns, gamma, k, practice, wild)
 
 
 def staged(
@@ -423,11 +440,11 @@ def practise(env: gym.Env[Any, Any], episodes: int) -> None:
     """
     actions = list(ACTIONS)
     for episode in range(episodes):
-        env.reset(options={"task_id": f"{MINIATURE}/4/{list(LUCK)[episode % 2]}"})
+        begin(env, options={"task_id": f"{MINIATURE}/4/{list(LUCK)[episode % 2]}"})
         over, at = False, episode
         while not over:
-            _, _, terminated, truncated, _ = env.step(actions[at % len(actions)])
-            over, at = terminated or truncated, at + 1
+            _, over, _ = turn(env, actions[at % len(actions)])
+            at += 1
 
 
 def paid_for(env: gym.Env[Any, Any], play: Play, gamma: float) -> dict[str, float]:
@@ -439,22 +456,21 @@ def paid_for(env: gym.Env[Any, Any], play: Play, gamma: float) -> dict[str, floa
         gamma: The learner's discount per turn, in (0, 1].
 
     Raises:
-        ValueError: The episode ends before the play does.
+        ValueError: The episode ends before the play does, or a layer raises something.
     """
     set_progress(env, play.k)
     practise(env, play.practice)
-    env.reset(options={"task_id": play.task_id})
+    begin(env, options={"task_id": play.task_id})
     sums: dict[str, float] = {}
     over = False
-    for turn, action in enumerate(play.actions):
+    for t, action in enumerate(play.actions):
         if over:
             raise ValueError(
-                f"the episode of play must last {len(play.actions)} turns, it ended after {turn}"
+                f"the episode of play must last {len(play.actions)} turns, it ended after {t}"
             )
-        _, reward, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
-        for name, amount in amounts(env, float(reward), info["headway"]).items():
-            sums[name] = sums.get(name, 0.0) + gamma**turn * amount
+        reward, over, info = turn(env, action)
+        for name, amount in amounts(env, reward, info["headway"]).items():
+            sums[name] = sums.get(name, 0.0) + gamma**t * amount
     return sums
 
 
@@ -466,22 +482,53 @@ def amounts(env: gym.Env[Any, Any], reward: float, record: Record) -> dict[str, 
     outcome = getattr(env.unwrapped, "outcome", None)
     base = record["base"] if outcome is None else outcome
     channels = record["channels"]
-    return {"base": base, **channels, OUTSIDE: reward - base - sum(channels.values())}
+    outside = reward - base - sum(channels.values())
+    if not all(map(math.isfinite, channels.values())):
+        outside = 0.0  # what cannot be told is none
+    return {"base": base, **channels, OUTSIDE: outside}
 
 
-def _with_state(env: Any) -> Iterator[Any]:
-    """The layers of a stack that have a state, from the outside in."""
-    while True:
-        if hasattr(type(env), "get_state"):
-            yield env
-        elif not isinstance(env, OrderEnforcing | PassiveEnvChecker):
-            raise TypeError(
-                f"every layer must offer get_state and set_state, got {type(env).__name__}; "
-                "write it as a Channel or a Filter, which have them"
-            )
-        if not isinstance(env, gym.Wrapper):
-            return
-        env = env.env
+def begin(env: gym.Env[Any, Any], **reset: Any) -> dict[str, Any]:
+    """Resets a stack; the info.
+
+    Raises:
+        ValueError: A layer raises something.
+    """
+    with _blaming(env):
+        _, info = env.reset(**reset)
+    return info
+
+
+def turn(env: gym.Env[Any, Any], action: str) -> tuple[float, bool, dict[str, Any]]:
+    """Plays a turn of a stack: the reward, whether the episode is over, and the info.
+
+    Raises:
+        ValueError: A layer raises something.
+    """
+    with _blaming(env):
+        _, reward, terminated, truncated, info = env.step(action)
+        return float(reward), bool(terminated or truncated), info
+
+
+@contextmanager
+def _blaming(env: gym.Env[Any, Any]) -> Iterator[None]:
+    """Makes what a layer raises a fault of the stack; what the world raises stays what it is."""
+    try:
+        yield
+    except Exception as error:  # a layer may be anybody's
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if any(frame.f_locals.get("self") is env.unwrapped for frame in frames):
+            raise
+        code = frames[-1].f_code
+        raise ValueError(
+            f"the layers of stack must raise nothing, got {type(error).__name__}: {error} from "
+            f"{code.co_qualname}"
+        ) from error
+
+
+def _states(layers: Sequence[Any]) -> list[Any]:
+    with _blaming(layers[-1]):
+        return [layer.get_state() for layer in layers]
 
 
 def _put(layers: Sequence[Any], state: Sequence[Any]) -> None:
@@ -489,8 +536,19 @@ def _put(layers: Sequence[Any], state: Sequence[Any]) -> None:
         layer.set_state(part)
 
 
-def _key(state: Sequence[Any]) -> str:
-    return json.dumps(state, sort_keys=True)
+def memory_of(state: Sequence[Any]) -> str:
+    """Equal for equal memories.
+
+    Raises:
+        ValueError: They are no plain data.
+    """
+    try:
+        return json.dumps(state, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the layers of stack must remember plain data, as JSON has it, got: {error}; keep a "
+            "list instead of an array"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -500,7 +558,7 @@ class Paid:
     Attributes:
         name: Of the channel.
         bound: What its layers declare together.
-        seen: The least and the most of an episode, discounted.
+        seen: The least and the most of an episode, discounted; NaN where one was not finite.
         turn: The least and the most of a turn.
         broken: A play that does not keep the bound, of a turn by its last one; None if all do.
     """
@@ -519,7 +577,7 @@ class Proof:
     Attributes:
         channels: Of the stack, from the inside out, and ``OUTSIDE`` where something comes from it.
         claimed: Whether the stack's layers claim to preserve the optimum.
-        preference: Why they do not; None where they do.
+        preference: Why they do not, what is not finite taken for 0; None where they do.
         distance: STARC distance between the environment's reward and that of the stack, in the
             first world and with new layers; None where the stack pays by more than the state, the
             turn and the action.
@@ -532,8 +590,9 @@ class Proof:
 
     @property
     def preserved(self) -> bool:
-        """Whether the optimum is preserved."""
-        return self.preference is None
+        """Whether the optimum is preserved; it is not where some amount is not finite."""
+        finite = all(map(math.isfinite, (amount for paid in self.channels for amount in paid.seen)))
+        return finite and self.preference is None
 
 
 def prove(stack: str, *, gamma: float, on_truncation: AtEnd = "zero") -> Proof:
@@ -565,11 +624,11 @@ def prove(stack: str, *, gamma: float, on_truncation: AtEnd = "zero") -> Proof:
     ]
     declared = bounds(env, gamma)
     channels = [_paid(name, declared.get(name, NOTHING), games) for name in games[0].channels]
-    if max(map(abs, channels[-1].turn)) <= TOLERANCE:
+    if max(map(abs, channels[-1].turn)) <= TOLERANCE:  # not where it is NaN
         channels.pop()
     return Proof(
         channels=tuple(channels),
-        claimed=claims(env),
+        claimed=claims(env, gamma),
         preference=next(filter(None, (game.preference() for game in games)), None),
         distance=distance(games[0]),
     )
@@ -583,32 +642,23 @@ def steps_of(env: gym.Env[Any, Any]) -> tuple[int, ...]:
 def _moments(env: gym.Env[Any, Any]) -> Iterator[tuple[int, int]]:
     """Steps and episodes of practice; no practice for layers that keep nothing of an episode."""
     yield from ((k, 0) for k in steps_of(env))
-    layers = list(_with_state(env))[:-1]
-    env.reset()
-    new = _key([layer.get_state() for layer in layers])
+    layers = list(with_state(env))[:-1]
+    begin(env)
+    new = memory_of([layer.get_state() for layer in layers])
     practise(env, PRACTICE)
-    env.reset(options={"task_id": f"{MINIATURE}/4/lucky"})
-    if _key([layer.get_state() for layer in layers]) != new:
+    begin(env, options={"task_id": f"{MINIATURE}/4/lucky"})
+    if memory_of([layer.get_state() for layer in layers]) != new:
         yield 0, PRACTICE
 
 
 def bounds(env: gym.Env[Any, Any], gamma: float) -> dict[str, Bound]:
     """What each channel of a stack can pay with the filters around it, as they declare."""
-    found = {}
-    for channel, filters in channels_of(env):
-        bound = channel.bound(gamma)
-        for layer in filters:
-            bound = layer.bound(bound, gamma)
-        found[channel.name] = bound
-    return found
+    return {channel.name: bounded(channel, filters, gamma) for channel, filters in channels_of(env)}
 
 
-def claims(env: gym.Env[Any, Any]) -> bool:
+def claims(env: gym.Env[Any, Any], gamma: float) -> bool:
     """Whether a stack claims to preserve the optimum: every channel and the filters around it."""
-    return all(
-        channel.keeps_optimum and all(layer.keeps_optimum for layer in filters)
-        for channel, filters in channels_of(env)
-    )
+    return all(keeps_optimum(*layers, gamma) for layers in channels_of(env))
 
 
 def _paid(name: str, bound: Bound, games: Sequence[Game]) -> Paid:
@@ -617,6 +667,9 @@ def _paid(name: str, bound: Bound, games: Sequence[Game]) -> Paid:
     high = max((game.extreme(name, True) for game in games), key=amount)
     least = min((game.extreme_turn(name, False) for game in games), key=amount)
     most = max((game.extreme_turn(name, True) for game in games), key=amount)
+    wild = next((game.wild[name] for game in games if name in game.wild), None)
+    if wild is not None:
+        return Paid(name, bound, (math.nan, math.nan), (math.nan, math.nan), wild)
     found = (low, high, least, most)
     beyond = (
         bound.low - low[0],
@@ -624,67 +677,20 @@ def _paid(name: str, bound: Bound, games: Sequence[Game]) -> Paid:
         bound.least - least[0],
         most[0] - bound.most,
     )
-    broken = next((play for (_, play), by in zip(found, beyond, strict=True) if by > GAP), None)
+    broken = next(
+        (play for (_, play), by in zip(found, beyond, strict=True) if not by <= GAP), None
+    )
     return Paid(name, bound, (low[0], high[0]), (least[0], most[0]), broken)
-
-
-# How far a reward is from another one.
-
-
-def starc(reward1: ArrayLike, reward2: ArrayLike, transitions: ArrayLike, gamma: float) -> float:
-    """The STARC distance between two rewards on one set of transitions, in [0, 1].
-
-    Each is canonised, ``c(s, a) = E[R(s, a, S') - V(s) + gamma V(S')]`` with V its value under the
-    uniform policy, and scaled to length 1; the distance is half of that between the two. It is 0
-    for rewards that differ by shaping and positive scaling, and 1 for opposite ones. That it is
-    above 0 does not mean that the best policies differ.
-
-    Args:
-        reward1: (states, actions, states).
-        reward2: The same.
-        transitions: Probabilities, (states, actions, states), each row summing to 1.
-        gamma: Discount in (0, 1]. With 1.0 every way must come to states that pay nothing.
-
-    Raises:
-        ValueError: Shapes differ, rows do not sum to 1, ``gamma`` is outside its range, or the
-            value of the uniform policy is not finite.
-
-    Source: Skalse et al. (2024), "STARC".
-    """
-    gamma = number("gamma", gamma, "(0, 1]")
-    chances = np.asarray(transitions, dtype=float)
-    if chances.ndim != 3 or chances.shape[0] != chances.shape[2] or 0 in chances.shape:
-        raise ValueError(
-            f"transitions must have shape (states, actions, states), got {chances.shape}"
-        )
-    if not np.allclose(chances.sum(axis=2), 1.0) or (chances < 0.0).any():
-        raise ValueError("transitions must be probabilities that sum to 1 over the last axis")
-    first, second = (_canonical(reward, chances, gamma) for reward in (reward1, reward2))
-    return float(np.linalg.norm(first - second)) / 2.0
-
-
-def _canonical(reward: ArrayLike, chances: NDArray[Any], gamma: float) -> NDArray[Any]:
-    rewards = np.asarray(reward, dtype=float)
-    if rewards.shape != chances.shape:
-        raise ValueError(f"rewards must have shape {chances.shape}, got {rewards.shape}")
-    expected = (chances * rewards).sum(axis=2)
-    mean, moves = expected.mean(axis=1), chances.mean(axis=1)
-    system = np.eye(len(mean)) - gamma * moves
-    value = np.linalg.lstsq(system, mean, rcond=None)[0]
-    if not np.allclose(system @ value, mean, atol=1e-9):
-        raise ValueError(f"gamma must be below 1.0 where rewards go on for ever, got {gamma!r}")
-    canonical: NDArray[Any] = expected - value[:, None] + gamma * (chances @ value)
-    length = float(np.linalg.norm(canonical))
-    scale = max(1.0, float(np.abs(expected).max()))
-    return canonical / length if length > 1e-12 * scale else np.zeros_like(canonical)
 
 
 def distance(game: Game) -> float | None:
     """:func:`starc` between the environment's own reward and that of the stack.
 
-    None where the stack pays by more than the state, the turn and the action: then its reward is
-    none on these states.
+    None where some amount is not finite, and where the stack pays by more than the state, the turn
+    and the action: then its reward is none on these states.
     """
+    if game.wild:
+        return None
     places = {place: i for i, place in enumerate(dict.fromkeys(n.place for n in game.nodes))}
     end, actions = len(places), list(game.nodes[0].edges)
     shape = (end + 1, len(actions), end + 1)

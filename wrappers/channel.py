@@ -13,11 +13,14 @@ around one environment, and :mod:`headway.wrappers.seat` around one seat of a Pe
     gate          {gate: open}, None while that is not decided
     status        "ok", "no_verdict" or "ungraded"; the last one of an episode is the episode's
     verdict       the Verdict behind it, for trainers and evaluators only
+    credit        {channel: amounts}, at the end, of a placebo that moves pay between turns
+    unmeasured    {channel: why}, where a channel's own scorer or judge failed: mask the episode
 
-and ``base + sum(channels.values())`` is the reward, to 1e-9. A state is graded once a turn, by
-the innermost layer; the others read its verdict. Layers write into the record that came with the
-turn, as Gymnasium's own wrappers write into ``info``: copying it would be most of a layer's cost.
-So a recorder belongs outside the layers that it records.
+The last two are there only where there is something to tell. ``base + sum(channels.values())`` is
+the reward, to 1e-9. A state is graded once a turn, by the innermost layer; the others read its
+verdict. Layers write into the record that came with the turn, as Gymnasium's own wrappers write
+into ``info``: copying it would be most of a layer's cost. So a recorder belongs outside the layers
+that it records.
 """
 
 from __future__ import annotations
@@ -58,13 +61,23 @@ class Layer(Ear):
 
     Attributes:
         key: What a stack may hold only once; None for any number of it.
-        keeps_optimum: Whether the policies that are best with it are best without it, discounted
-            episode returns being what is maximised: of a channel by itself, of a filter around
-            channels that keep it.
+        outermost: Whether no filter may stand around it, as it tells amounts that would not be
+            those that are paid.
     """
 
     key: str | None = None
-    keeps_optimum: bool = False
+    outermost: bool = False
+
+    def keeps_optimum(self, gamma: float) -> bool:
+        """Whether the policies that are best with it are best without it.
+
+        Of a channel by itself, of a filter around channels that keep it.
+
+        Args:
+            gamma: The learner's discount per turn, in (0, 1]; what is maximised is the return of an
+                episode under it.
+        """
+        return False
 
 
 class Channel(Layer, ABC):
@@ -78,6 +91,14 @@ class Channel(Layer, ABC):
 
     potential: str | None = None
     phi: float | None = None
+
+    @property
+    def failed(self) -> str:
+        """Why it could not measure on the last turn, beside the verdict; empty if it could.
+
+        It paid as for standing still then: no reward of that turn, so the episode is masked.
+        """
+        return ""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -131,12 +152,13 @@ class RewardLayer(
 
     Raises:
         TypeError: Nothing in ``env`` offers ``grade()``.
-        ValueError: ``env`` holds a layer of the same key already.
+        ValueError: ``env`` holds a layer of the same key already, or one that suffers no filter
+            around it.
     """
 
     def __init__(self, env: gym.Env[Any, Any], layer: L) -> None:
         gym.Wrapper.__init__(self, env)
-        refuse_twice([layer, *(inner.layer for inner in layers_of(env))])
+        refuse_misfits([*(inner.layer for inner in reversed(list(layers_of(env)))), layer])
         self.layer: L = copy.deepcopy(layer)
         self._grade = grader_of(env)
         self._hears = self.layer.hears
@@ -238,6 +260,8 @@ class ChannelWrapper(RewardLayer[Channel]):
             phi = record["phi"]
             if channel.potential not in phi:
                 phi[channel.potential] = channel.phi
+        if channel.failed:
+            record.setdefault("unmeasured", {})[name] = channel.failed
         return obs, reward + amount, terminated, truncated, info
 
     def get_state(self) -> dict[str, Any]:
@@ -269,7 +293,7 @@ class FilterWrapper(RewardLayer[Filter]):
 
     Raises:
         TypeError: Nothing in ``env`` offers ``grade()``.
-        ValueError: ``env`` has that gate already.
+        ValueError: ``env`` has that gate already, or a layer that suffers no filter around it.
     """
 
     def __init__(self, env: gym.Env[Any, Any], filter: Filter) -> None:
@@ -318,16 +342,28 @@ def note(record: Record, channel: Channel, amount: float) -> None:
     record["channels"][name] = record["channels_raw"][name] = amount
     if channel.phi is not None and channel.potential not in record["phi"]:
         record["phi"][channel.potential] = channel.phi
+    if channel.failed:
+        record.setdefault("unmeasured", {})[name] = channel.failed
 
 
-def refuse_twice(layers: Sequence[Layer]) -> None:
-    """Makes sure that no two layers write to one place.
+def refuse_misfits(layers: Sequence[Layer]) -> None:
+    """Makes sure that no two layers write to one place, and that none makes another tell lies.
+
+    Args:
+        layers: From the inside out.
 
     Raises:
-        ValueError: Two of them have the same key.
+        ValueError: Two of them have the same key, or a filter is around an outermost one.
     """
     seen: set[str] = set()
+    whole: Layer | None = None
     for layer in layers:
+        if whole is not None and isinstance(layer, Filter):
+            raise ValueError(
+                f"a {type(whole).__name__} that tells what it pays must have no filter around it, "
+                f"got a {type(layer).__name__} there; put it outermost, and only one"
+            )
+        whole = layer if layer.outermost else whole
         if layer.key in seen:
             remedy = "give one of them another name=" if isinstance(layer, Channel) else "drop one"
             raise ValueError(f"a stack may hold {layer.key} only once; {remedy}")

@@ -107,7 +107,7 @@ class DependencyReward(ChannelWrapper):
     Args:
         env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.
         gamma: Discount per turn in (0, 1]; must equal the learner's.
-        rho: Worth of the whole graph beside the outcome of 1.0, in (0, 1].
+        rho: Worth of the whole graph beside the outcome of 1.0, in (0, 1).
         lam: How much a break costs what rests on it, in (0, inf): ``exp(-lam / d)`` is left at
             distance d.
         kappa: In (0, inf); 1 or more sets no limit.
@@ -149,7 +149,7 @@ class DependencyReward(ChannelWrapper):
         channel = Paced(
             name,
             gamma=gamma,
-            scale=number("rho", rho, "(0, 1]"),
+            scale=number("rho", rho, "(0, 1)"),
             kappa=kappa,
             clipping=clipping,
             potential=Graph(lam=lam, decay=decay),
@@ -160,8 +160,8 @@ class DependencyReward(ChannelWrapper):
 class Later(Filter):
     """Pays ``alpha`` of each gain at once, and on the last turn whatever is still owed.
 
-    What is owed grows by ``1 / gamma`` a turn, so the discounted sum of an episode stays what it
-    was, and with it the order of all policies.
+    What is owed grows by ``1 / gamma`` a turn, so the sum of an episode under that discount stays
+    what it was, and with it the order of all policies.
 
     Args:
         gamma: The learner's discount per turn, in (0, 1].
@@ -172,7 +172,6 @@ class Later(Filter):
     """
 
     memory: ClassVar[tuple[str, ...]] = ("owed",)
-    keeps_optimum = True
 
     def __init__(self, gamma: float, alpha: float) -> None:
         self.gamma = number("gamma", gamma, "(0, 1]")
@@ -190,6 +189,10 @@ class Later(Filter):
             due = self.owed.get(name, 0.0) / self.gamma + amount
             paid[name] = self.alpha * max(0.0, amount) if ended == "no" else due
             self.owed[name] = due - paid[name]
+
+    def keeps_optimum(self, gamma: float) -> bool:
+        """For a learner with the filter's own discount, under which no sum changes."""
+        return self.gamma == gamma
 
     def bound(self, inner: Bound, gamma: float) -> Bound:
         """The same sums under the filter's own discount; no bound under another one."""

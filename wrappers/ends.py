@@ -57,8 +57,9 @@ class TurnCostReward(ChannelWrapper):
 
     A failure costs nothing, so giving up early is no way to save. The price falls due on the turn
     that pays the outcome of 1.0, so a success of T turns is worth at least
-    ``gamma**(T - 1) * (1 - cap)``, more than any failure's 0, under every discount. The best policy
-    may change: a short way that sometimes fails can beat a long one that never does.
+    ``gamma**(T - 1) * (1 - cap)``, more than any failure's 0, under every discount, with this layer
+    alone: beside one that pays failures the cap is to be counted with what that pays. The best
+    policy may change: a short way that sometimes fails can beat a long one that never does.
 
     Args:
         env: An environment that offers ``grade() -> Verdict``, itself or in a wrapper.

@@ -8,9 +8,8 @@ import gymnasium as gym
 
 from headway.arguments import number, one_of
 from headway.verifiers import AnswerLikelihood, Information, Potential, Verdict
-from headway.verifiers.likelihood import Mode
-from headway.wrappers.channel import Ended
-from headway.wrappers.fallible import FallibleWrapper
+from headway.verifiers.likelihood import Control, Mode
+from headway.wrappers.channel import ChannelWrapper, Ended
 from headway.wrappers.transforms import Diff
 
 
@@ -42,21 +41,13 @@ class Gain(Diff):
             on_truncation="keep",
             potential=potential,
         )
-        if isinstance(potential, AnswerLikelihood) and potential.control is not None:
-            self.potential = f"{potential.name}:{potential.control}"
-
-    @property
-    def failed(self) -> str:
-        """Why the potential could not be measured on the last turn; empty if it could."""
-        signal = self.signal
-        return signal.failed if isinstance(signal, AnswerLikelihood) else ""
 
     def step(self, before: Verdict, after: Verdict, ended: Ended) -> float:
         """The scaled difference; 0.0 on a turn that terminates the episode, as an answer does."""
         return 0.0 if ended == "terminated" else super().step(before, after, ended)
 
 
-class InfoGain(FallibleWrapper):
+class InfoGain(ChannelWrapper):
     """Pays ``c * (gamma * phi' - phi)`` for each turn but the one that answers, which pays 0.
 
     phi is what is known of the hidden answer, in [0, 1]. Under the same discount an episode that
@@ -71,12 +62,18 @@ class InfoGain(FallibleWrapper):
         source: ``"exact"``: the share of the answer's bits that the records which were seen settle
             (``phi["information"]``). ``"likelihood"``: how likely a scorer finds the right answer
             after the whole transcript (``phi["likelihood"]``); ``env`` must offer ``gold()``.
+            It pays for what the agent says as well, unless ``control="subtract"``.
         mode: Of a likelihood: ``"prob"``, or ``"logp"`` for answers whose probability stays small:
-            long ones, and all of them in the eyes of ``scorer="cache"``.
-        scorer: Of a likelihood: one of ``SCORERS``, or ``"module:function"``.
-        control: Of a likelihood: ``"blank"`` hides what the tools replied from the scorer, so what
-            is still paid is gain from the agent's own words (``phi["likelihood:blank"]``): to
-            compare with, not to train on.
+            long ones, and all of them in the eyes of ``scorer="cache"``. Without
+            ``control="subtract"`` it pays for reciting whatever could be the answer.
+        scorer: Of a likelihood: one of ``SCORERS``, or ``"module:function"``. To train on, take
+            ``control="subtract"`` with any of them.
+        control: Of a likelihood: ``"subtract"`` takes away what is as likely without what the
+            tools replied, so that the agent's own words are paid nothing, nor an echo of them
+            (``phi["likelihood:subtract"]``): quoting what was read costs nothing, guessing before
+            it is read leaves less to earn, and the scorer is asked twice a turn. ``"blank"`` pays
+            for the agent's own words alone (``phi["likelihood:blank"]``): to compare with, not to
+            train on. None takes nothing away.
         name: Name of the channel.
 
     Raises:
@@ -96,7 +93,7 @@ class InfoGain(FallibleWrapper):
         source: Literal["exact", "likelihood"] = "exact",
         mode: Mode = "prob",
         scorer: str = "cache",
-        control: Literal["blank"] | None = None,
+        control: Control | None = None,
         name: str = "information",
     ) -> None:
         gym.utils.RecordConstructorArgs.__init__(

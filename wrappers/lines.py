@@ -8,10 +8,10 @@ JSON has no NaN, no infinity, no tuple, and no way to keep two halves of a surro
     {"$tuple": [value, ...]}
     {"$map": [[key, value], ...]}    a mapping with a key that is no text, or begins with $
 
-A file is UTF-8 with one object a line. A writer opens it, locks it, adds a line and waits until
-the disk has it, so any number of processes and threads may write to one file, and one that is
-killed loses only what it had not finished. Windows has no such lock: there, give each process a
-file of its own.
+No other object has a key that begins with ``$``. A file is UTF-8 with one object a line. A writer
+opens it, locks it, adds a line and waits until the disk has it, so any number of processes and
+threads may write to one file, and one that is killed loses only what it had not finished. Windows
+has no such lock: there, give each process a file of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import math
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral, Real
@@ -27,6 +28,9 @@ from typing import Any, NoReturn
 
 if sys.platform != "win32":
     import fcntl
+
+LEVELS = 100
+"""Of nesting in one object: more than any call may have, and little enough to be walked through."""
 
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -67,28 +71,38 @@ def encode(value: Any) -> Any:
     )
 
 
-def decode(value: Any) -> Any:
+def decode(value: Any, levels: int = LEVELS) -> Any:
     """What :func:`encode` was given.
 
+    Args:
+        value: What JSON gave.
+        levels: Of nesting that it may have.
+
     Raises:
-        ValueError: It is nothing that ``encode`` makes.
+        ValueError: It is nothing that ``encode`` makes, or nested deeper.
+        TypeError: The same.
     """
+    if levels < 0:
+        raise ValueError(f"nested more than {LEVELS} levels deep")
+    below = levels - 1
     if isinstance(value, list):
-        return [decode(item) for item in value]
+        return [decode(item, below) for item in value]
     if not isinstance(value, dict):
         return value
-    tag = next(iter(value), "")
-    if not tag.startswith("$"):
-        return {key: decode(item) for key, item in value.items()}
+    tag = next((key for key in value if key.startswith("$")), None)
+    if tag is None:
+        return {key: decode(item, below) for key, item in value.items()}
+    if len(value) > 1:
+        raise ValueError(f"no value is written as {value!r:.100}")
     inner = value[tag]
     if tag == "$float" and inner in ("nan", "inf", "-inf"):
         return float(inner)
     if tag == "$text" and isinstance(inner, list):
         return "".join(inner)
     if tag == "$tuple" and isinstance(inner, list):
-        return tuple(decode(item) for item in inner)
+        return tuple(decode(item, below) for item in inner)
     if tag == "$map" and isinstance(inner, list):
-        return {decode(key): decode(item) for key, item in inner}
+        return {decode(key, below): decode(item, below) for key, item in inner}
     raise ValueError(f"no value is written as {value!r:.100}")
 
 
@@ -123,32 +137,43 @@ def append(file: str, value: Mapping[str, Any]) -> None:
             raise
 
 
-def read(file: str, torn: Callable[[int, int], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+def read(
+    file: str, torn: Callable[[int, int], None], wrong: Callable[[int, str], None]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """``(number, object)`` of every line that is whole, counted from 1; empty ones are passed over.
+
+    What is added while it is read is not read: the file ends where it ended at first.
 
     Args:
         file: Its name.
         torn: ``torn(number, bytes)`` hears of every line that ends before its object does: its
             writer was killed, or the disk was full.
+        wrong: ``wrong(number, reason)`` hears of every line that is no JSON object, or one too
+            deep to be read, and not the beginning of one either.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: A line is no JSON object and not the beginning of one either.
     """
     with open(file, "rb") as stream:
-        for number, data in enumerate(stream, 1):
+        found = os.fstat(stream.fileno())
+        left = found.st_size if stat.S_ISREG(found.st_mode) else sys.maxsize
+        number = 0
+        while data := stream.readline(left):
+            left -= len(data)
+            number += 1
             if not (line := data.strip()):
                 continue
             try:
                 value = json.loads(line, parse_constant=_refuse)
-            except ValueError as error:
-                if not _unfinished(line):
-                    raise ValueError(f"{file}:{number}: {error}") from error
-                torn(number, len(data))
-                continue
-            if not isinstance(value, dict):
-                raise ValueError(f"{file}:{number}: a line must be an object, got {value!r:.100}")
-            yield number, value
+                if not isinstance(value, dict):
+                    raise ValueError(f"a line must be an object, got {value!r:.100}")
+            except (ValueError, RecursionError) as error:
+                if _unfinished(line):
+                    torn(number, len(data))
+                else:
+                    wrong(number, str(error))
+            else:
+                yield number, value
 
 
 def _plain_key(key: Any) -> bool:

@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from headway.arguments import number
 from headway.verifiers import Look, Verdict
-from headway.verifiers.reference import SUBMIT, Match, answer_score
+from headway.verifiers.reference import Match, answer_score, handed_in
 from headway.verifiers.signal import told
 from headway.wrappers.channel import Bound, ChannelWrapper, Ended
 from headway.wrappers.transforms import PotentialChannel
@@ -43,10 +43,8 @@ class Matching(PotentialChannel):
         super().hear(action, observation, info, look)
         if action is None:
             self.right, self.said = told(look, "gold"), None
-        for call in info.get("calls", ()):
-            if call["tool"] == SUBMIT and not call.get("error"):
-                answer = call["args"].get("answer")
-                self.said = answer if isinstance(answer, str) else None
+        if (answer := handed_in(info)) is not None:
+            self.said = answer
 
     def step(self, before: Verdict, after: Verdict, ended: Ended) -> float:
         """At least 0.0; nothing for an answer on a turn without a verdict, or without an end."""

@@ -36,7 +36,7 @@ class Placebo(Filter):
         if (p is None) == (kind == "flip"):
             raise ValueError(f"p belongs to kind 'flip' and to no other, got {p!r} for {kind!r}")
         self.p = 0.0 if p is None else number("p", p, "[0, 1]")
-        self.keeps_optimum = kind == "flip" and p == 0.0
+        self.outermost = kind == "shuffle_turns"
         self._rng = np.random.Generator(np.random.PCG64(whole("seed", seed, 0)))
         self.ahead: list[float] = []  # drawn in blocks: one by one would be most of the cost
         self.seen: dict[str, list[float]] = {}
@@ -75,6 +75,10 @@ class Placebo(Filter):
                 record["credit"] = {
                     name: self._shuffled(amounts) for name, amounts in self.held.items()
                 }
+
+    def keeps_optimum(self, gamma: float) -> bool:
+        """Where it changes nothing."""
+        return self.kind == "flip" and self.p == 0.0
 
     def bound(self, inner: Bound, gamma: float) -> Bound:
         """What chance could make of it at worst and at best."""
@@ -117,7 +121,8 @@ class PlaceboReward(FilterWrapper):
     ``"flip"`` turns the sign of an amount with chance ``p``, and with ``p=0`` changes nothing.
     ``"shuffle_turns"`` pays the undiscounted sum of the episode on its last turn, and hands a
     trainer the turns' amounts in random order as ``info["headway"]["credit"][channel]``: the same
-    sum, the wrong turns.
+    sum, the wrong turns. It has to be the outermost filter: one around it would change what is
+    paid, and not the credit.
 
     Random pay for every turn is pay for making turns: use it to compare, never to train for good.
 
@@ -129,7 +134,7 @@ class PlaceboReward(FilterWrapper):
             Lanes of a vector need one each.
 
     Raises:
-        ValueError: An argument is outside its range.
+        ValueError: An argument is outside its range, or ``env`` holds a placebo that shuffles.
         TypeError: Nothing in ``env`` offers ``grade()``.
 
     Source: placebo arms as in Spurious Rewards (2025); up to ``p = 0.4`` is reported to be

@@ -4,19 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 
 from headway.arguments import named, number, one_of
 from headway.verifiers import Look, Verdict
-from headway.verifiers.judge import TASKS, Accepted, Judge, Rubric, Unjudged, accept, empty
-from headway.verifiers.reference import SUBMIT
-from headway.wrappers.channel import Bound, Channel, Ended
-from headway.wrappers.fallible import FallibleWrapper
+from headway.verifiers.judge import TASKS, Accepted, Frame, Judge, Rubric, Unjudged, accept, empty
+from headway.verifiers.reference import handed_in
+from headway.wrappers.channel import Bound, Channel, ChannelWrapper, Ended
 
 Reads = Literal["answer", "transcript"]
 """What is judged: what was handed in, or all that was said and replied."""
+
+
+def transcript(turns: Sequence[Sequence[str]]) -> str:
+    """What was said and replied, as one text; empty where nothing was said.
+
+    Each line of an action begins with ``>``, so none can pass for a reply.
+
+    Args:
+        turns: Pairs of an action and its reply.
+    """
+    if all(empty(action) for action, _ in turns):
+        return ""  # all there is to read are replies
+    lines = []
+    for action, reply in turns:
+        lines += [f"> {line}" for line in action.splitlines() or [""]]
+        lines.append(reply)
+    return "\n".join(lines)
+
+
+def alone(answer: str) -> str:
+    """The transcript of an episode of that one action."""
+    return transcript([[answer, UNREAD]])
+
+
+def among(answer: str) -> str:
+    """The transcript of an episode with that action among honest ones that found nothing."""
+    return transcript([["search", NOTHING], [answer, UNREAD], ["search", NOTHING]])
+
+
+UNREAD, NOTHING = "No call could be read.", "Nothing was found."
+"""Replies to an answer of the bank, and beside it."""
+
+FRAMES: Mapping[Reads, tuple[Frame, ...]] = MappingProxyType(
+    {"answer": (str,), "transcript": (alone, among)}
+)
+"""What the bank's answers stand in when a judge is tried: what it will be shown."""
 
 
 class Judgement(Channel):
@@ -25,11 +61,13 @@ class Judgement(Channel):
     Args:
         name: Name of the channel.
         scale: In (0, inf).
-        judge: ``(task, answer) -> score in [0, 1]``; tried on the bank of hostile answers here.
+        judge: ``(task, answer) -> score in [0, 1]``; tried on the bank of hostile answers here,
+            in the frame that it will be shown.
         rubric: What it is asked about, item by item; None for one score of the whole.
         reads: ``"answer"`` or ``"transcript"``.
 
     Attributes:
+        judge: With the scores that it gave in this episode: what was judged before has no say.
         failed: Why there is no score; empty if there is one, or the episode goes on.
 
     Raises:
@@ -38,6 +76,7 @@ class Judgement(Channel):
     """
 
     hears = True
+    failed = ""
     memory: ClassVar[tuple[str, ...]] = ("task", "turns", "answer", "failed")
 
     def __init__(
@@ -50,8 +89,8 @@ class Judgement(Channel):
         # A pitfall is no way to be fooled: to say that it is there costs.
         gains = rubric and Rubric(tuple(item for item in rubric.items if item[1] > 0.0))
         tasks = [q for t in TASKS for q in gains.questions(t)] if gains else TASKS
-        self.judge = _tried(judge, tuple(tasks))
-        self.task = self.failed = ""
+        self.judge = Accepted(judge, _rate(judge, tuple(tasks), self.reads))
+        self.task = ""
         self.turns: list[list[str]] = []
         self.answer = ""
 
@@ -60,12 +99,10 @@ class Judgement(Channel):
         reply = observation if isinstance(observation, str) else str(observation)
         if action is None:
             self.task, self.turns, self.answer, self.failed = reply, [], "", ""
+            self.judge = Accepted(self.judge.judge, self.judge.rate)
             return
         self.turns.append([action if isinstance(action, str) else "", reply])
-        for call in info.get("calls", ()):
-            if call["tool"] == SUBMIT and not call.get("error"):
-                answer = call["args"].get("answer")
-                self.answer = answer if isinstance(answer, str) else ""
+        self.answer = handed_in(info) or self.answer
 
     def begin(self, before: Verdict) -> None:
         """Nothing to do: what is heard begins an episode."""
@@ -85,25 +122,22 @@ class Judgement(Channel):
         return Bound(0.0, self.scale, 0.0, self.scale)
 
     def _score(self) -> float:
-        said = self.answer
-        if self.reads == "transcript":
-            if all(empty(action) for action, _ in self.turns):
-                return 0.0  # all there is to read are replies
-            said = "\n".join(f"> {action}\n{reply}" for action, reply in self.turns)
+        said = transcript(self.turns) if self.reads == "transcript" else self.answer
         if self.rubric is None:
             return self.judge(self.task, said)
         met = [self.judge(question, said) for question in self.rubric.questions(self.task)]
         return self.rubric.score(met)
 
 
-class RubricReward(FallibleWrapper):
+class RubricReward(ChannelWrapper):
     """Pays ``c`` times a judge's score of the answer, or of the transcript, at the end.
 
     The judge is tried first, here: one that passes more than 1 % of a bank of answers that answer
-    nothing is refused, and the message shows which. Such answers are all that the bank knows, so
-    a learner may find others: put it inside ``GatedReward(gate="success")`` where there is a
-    verifier. An empty answer gets 0.0 and no call, and the same answer to the same task always the
-    same score. Where the judge fails nothing is paid, and ``info["headway"]["unmeasured"]`` says
+    nothing is refused, and the message shows which. It is shown them as it will be shown what it
+    judges: with ``reads="transcript"`` as an action by itself, and as one among honest ones. Such
+    answers are all that the bank knows, so a learner may find others: put it inside
+    ``GatedReward(gate="success")`` where there is a verifier. An empty answer gets 0.0 and no call.
+    Where the judge fails nothing is paid, and ``info["headway"]["unmeasured"]`` says
     why: mask the episode. The best policy may change.
 
     Args:
@@ -147,9 +181,9 @@ class RubricReward(FallibleWrapper):
 
 
 @lru_cache(maxsize=64)
-def _tried(judge: Judge, tasks: tuple[str, ...]) -> Accepted:
-    """The judge, tried once a process; so siblings in other environments are judged alike."""
-    return accept(judge, tasks=tasks)
+def _rate(judge: Judge, tasks: tuple[str, ...], reads: Reads) -> float:
+    """Tries a judge, once a process; what it said is not kept, so it pays nobody."""
+    return accept(judge, tasks=tasks, frames=FRAMES[reads]).rate
 
 
 def _items(rubric: Sequence[Sequence[Any]]) -> tuple[tuple[str, float], ...]:

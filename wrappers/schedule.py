@@ -71,7 +71,6 @@ class Schedule(Filter):
     """
 
     memory: ClassVar[tuple[str, ...]] = ("k", "weight")
-    keeps_optimum = True
 
     def __init__(self, schedule: str, start: float, steps: int | None) -> None:
         self.schedule = one_of("schedule", schedule, SCHEDULES)
@@ -92,6 +91,10 @@ class Schedule(Filter):
             ValueError: ``k`` is none.
         """
         self.k = whole("k", k, 0)
+
+    def keeps_optimum(self, gamma: float) -> bool:
+        """Always: within an episode it only scales."""
+        return True
 
     def bound(self, inner: Bound, gamma: float) -> Bound:
         """Scaled by the greatest weight, and by 0 where that is reached."""

@@ -14,9 +14,8 @@ from headway.wrappers.channel import (
     Filter,
     measure,
     note,
-    refuse_twice,
+    refuse_misfits,
 )
-from headway.wrappers.schedule import Schedule, SparseToDense
 
 try:
     from pettingzoo import AECEnv  # type: ignore[import-untyped]
@@ -42,8 +41,8 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
 
     Raises:
         TypeError: ``env.unwrapped`` offers no ``grade()``.
-        ValueError: There is no such seat, two layers have one name, or one has to hear of turns:
-            the turn of a seat is that of several.
+        ValueError: There is no such seat, two layers have one name, one suffers no filter around
+            it, or one has to hear of turns: the turn of a seat is that of several.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
         if not callable(getattr(env.unwrapped, "grade", None)):
             raise TypeError(f"env.unwrapped must offer grade() -> Verdict, got {env.unwrapped!r}")
         self.seat = one_of("seat", seat, env.possible_agents)
-        refuse_twice(layers)
+        refuse_misfits(layers)
         if deaf := [type(layer).__name__ for layer in layers if layer.hears]:
             raise ValueError(f"layers must read verdicts only, got {deaf}; leave those out")
         self.layers = copy.deepcopy(tuple(layers))
@@ -90,9 +89,9 @@ class SeatChannels(BaseWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has 
         Raises:
             ValueError: ``k`` is no int of at least 0.
         """
-        for layer in self.layers:
-            if isinstance(layer, Schedule | SparseToDense):
-                layer.set_progress(k)
+        scheduled: list[Any] = [one for one in self.layers if hasattr(type(one), "set_progress")]
+        for layer in scheduled:
+            layer.set_progress(k)
 
     def _ended(self) -> Ended:
         if self.env.terminations[self.seat]:

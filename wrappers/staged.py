@@ -9,8 +9,7 @@ import gymnasium as gym
 
 from headway.arguments import number, one_of
 from headway.verifiers import Look, Milestones, Verdict, staged
-from headway.verifiers.reference import SUBMIT
-from headway.verifiers.signal import told
+from headway.verifiers.reference import wanted_calls
 from headway.wrappers.channel import Bound, ChannelWrapper, Ended
 from headway.wrappers.transforms import PotentialChannel
 
@@ -56,7 +55,7 @@ class Performance(PotentialChannel):
         """Counts what a turn cost; at reset takes the length of the reference."""
         super().hear(action, observation, info, look)
         if action is None:
-            calls = [call for call in told(look, "reference") if call["tool"] != SUBMIT]
+            calls = wanted_calls(look)
             self.cost, self.length = 0, len(calls) + 1 if calls else None
         else:
             self.cost += 1 if self.unit == "turns" else len(info.get("calls", ()))

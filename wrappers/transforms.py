@@ -2,7 +2,8 @@
 
 A potential is in [0, 1]; the verdict's progress unless another one is given. A turn without a
 verdict keeps the last measurement; nothing is paid until there is a first one, from which all sums
-then start.
+then start. Where strict shaping begins without a verdict, that first one is paid for instead: what
+nobody has measured counts as 0, as at the end.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class PotentialChannel(Channel):
         self.potential = self.signal.name
         self.hears = self.signal.hears
         self.phi = None
+
+    @property
+    def failed(self) -> str:
+        """Why the potential could not be measured; empty if it could."""
+        return self.signal.failed
 
     def hear(self, action: Any, observation: Any, info: Mapping[str, Any], look: Look) -> None:
         """Passes on to the potential what a turn looked like."""
@@ -75,6 +81,8 @@ class Diff(PotentialChannel):
     Discounted by the same ``gamma`` an episode of T turns sums to
     ``scale * (gamma**T * phi_T - phi_0)``, phi_T being 0 at an end that counts as ``"zero"``. So
     loops, and doing and undoing, pay at most nothing: 0 under ``gamma=1``, less than 0 below it.
+    With both ends ``"zero"`` (strict shaping) that is ``-scale * phi_0`` whatever is done, and 0
+    where the first state had no verdict.
 
     Args:
         name: Name of the channel.
@@ -108,7 +116,7 @@ class Diff(PotentialChannel):
             "truncated": one_of("on_truncation", on_truncation, ("zero", "keep")),
         }
         self.zero_at = tuple(ended for ended, rule in ends.items() if rule == "zero")
-        self.keeps_optimum = terminal == on_truncation == "zero"
+        self.strict = len(self.zero_at) == len(ends)
 
     def step(self, before: Verdict, after: Verdict, ended: Ended) -> float:
         """The scaled difference; 0.0 as long as nothing was ever measured."""
@@ -117,10 +125,16 @@ class Diff(PotentialChannel):
         if after.status == "ok":
             now = self.phi = after.progress if self.direct else self.signal.value(after)
         if was is None or now is None:
-            return 0.0
+            if now is None or not self.strict:
+                return 0.0
+            was = 0.0  # a sum that began with the first measurement would depend on what was done
         if ended != "no" and ended in self.zero_at:
             now = 0.0
         return self.scale * (self.gamma * now - was)
+
+    def keeps_optimum(self, gamma: float) -> bool:
+        """With both ends ``"zero"``, for a learner with the channel's own discount."""
+        return self.strict and self.gamma == gamma
 
     def bound(self, gamma: float) -> Bound:
         """What it can pay; ``gamma`` is the learner's.
@@ -135,7 +149,7 @@ class Diff(PotentialChannel):
         gap = self.gamma - gamma
         stay = gap / (1.0 - gamma) if gamma < 1.0 else math.copysign(math.inf, gap) if gap else 0.0
         low, high = 1.0 + max(0.0, -stay), max(0.0, stay)
-        if len(self.zero_at) < 2:
+        if not self.strict:
             high = self.gamma
         return Bound(-self.scale * low, self.scale * high, -self.scale, self.scale * self.gamma)
 

@@ -55,7 +55,9 @@ class DiscreteActions(_View):
     """Numbered actions: ``Discrete(n)``, with ``action_masks()`` for agents that use masks.
 
     An action that is not possible now is the agent's mistake: it is answered in the observation
-    and costs the turn. So is a number outside the space. Texts and ``headway.CUT`` pass through.
+    and costs the turn. So is a number outside the space, however large. An array of shape () or
+    (1,) counts as what it holds; True and False are no numbers. Texts and ``headway.CUT`` pass
+    through.
 
     Args:
         env: An environment with ``actions() -> list[str]`` and ``mask()``, of one length n always.
@@ -76,12 +78,12 @@ class DiscreteActions(_View):
         Raises:
             TypeError: ``action`` is neither a number nor something that the environment takes.
         """
-        if isinstance(action, np.ndarray) and not action.ndim:
+        if isinstance(action, np.ndarray) and action.shape in ((), (1,)):
             action = action.item()
-        if isinstance(action, Integral):
+        if isinstance(action, Integral) and not isinstance(action, bool):
             texts = self._actions()
             number = int(action)
-            action = texts[number] if 0 <= number < len(texts) else f"no action {number}"
+            action = texts[number] if 0 <= number < len(texts) else "no action of this number"
         return self.env.step(action)
 
     def action_masks(self) -> NDArray[np.bool_]:

@@ -11,17 +11,21 @@ import shlex
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import headway
 from headway import cli
-from headway.agents.audit import ahead, audit, replay
+from headway.agents.audit import LONG, ahead, audit, replay
 from headway.agents.evaluate import make
 from headway.agents.farmers import (
     HOSTILE,
     IDLE,
+    RECITE,
+    SAID,
+    SILENCE,
     UNDO,
     Harvest,
     endless,
@@ -29,11 +33,12 @@ from headway.agents.farmers import (
     loops,
     place,
     play,
+    recital,
     scripts,
 )
 from headway.envs import DOMAINS
-from headway.wrappers import Channel, ChannelWrapper
-from headway.wrappers.audit import Play, bounds, staged
+from headway.wrappers import Channel, ChannelWrapper, Filter, FilterWrapper
+from headway.wrappers.audit import OUTSIDE, Play, bounds, paid_for, prove, staged
 from headway.wrappers.channel import Bound
 from headway.wrappers.miniature import ACTIONS, Desk, Miniature
 from headway.wrappers.stack import LAYERS
@@ -74,9 +79,9 @@ def stacked(stack, gamma, world=None):
     return staged(world or Miniature(56), stack, gamma=gamma, on_truncation="zero")
 
 
-def farmed(stack, gamma):
+def farmed(stack, gamma, world=None):
     """The farms in a miniature, by channel."""
-    env = stacked(stack, gamma)
+    env = stacked(stack, gamma, world)
     _, info = env.reset()
     limited = {name for name, bound in bounds(env, 1.0).items() if bound.high < math.inf}
     found, _ = farms(env, Play(info["task_id"], ()), gamma, limited)
@@ -96,17 +101,21 @@ def test_what_goes_on_and_what_runs_out(count):
         (lambda n: 0.5**n, False),
         (lambda n: 1.0 if n == 1 else 0.0, False),
         (lambda n: -0.1, False),
+        (lambda n: 0.3 if n % 2 else -0.1, False),
         (lambda n: 0.0 if n == count - 1 else 0.1, False),
     ):
         assert endless([pays(n) for n in range(1, count + 1)]) is goes_on
     assert not endless([0.1] * 3)
+    late = 2 * (count // 4)
+    assert endless([0.0] * (count - late) + [0.1] * late) is (count >= 8)
+    assert not endless([math.nan] * count)
 
 
-@given(st.floats(0.05, 0.95), st.floats(1.2, 3.0), st.integers(16, 64))
-def test_condensation_tells_sums_that_end(slow, fast, count):
+@given(st.floats(0.05, 1.0), st.floats(1.2, 3.0), st.integers(4, 64), st.integers(1, 20))
+def test_sums_that_end_are_told_whatever_came_before(slow, fast, count, first):
     """n**-p has a finite sum exactly if p > 1."""
-    assert endless([n**-slow for n in range(1, count + 1)])
-    assert not endless([n**-fast for n in range(1, count + 1)])
+    assert endless([n**-slow for n in range(first, first + count)])
+    assert not endless([n**-fast for n in range(first, first + count)])
 
 
 # Loops.
@@ -186,6 +195,59 @@ def test_farmers_do_what_they_are_named_for():
         for harvest in by["do and undo"]
     )
     assert by["crash the grader"][0].play.actions[: len(HOSTILE)] == HOSTILE
+
+
+def test_what_is_recited():
+    """The words, and the numbers or the dates that the instruction's own lie about."""
+    said = recital("Pay 7 of the 10 bills to Ada, to Bea.").split(", ")
+    words = ["Pay", "7", "of", "the", "10", "bills", "to", "Ada", "Bea"]
+    assert said == [*words, "7", "8", "9", "10"]
+    assert recital("Say nothing.") == "Say, nothing, 0"
+    said = recital("Between 30 November 1101 and 2 May 1103.").split(", ")
+    assert "1 January 1101" in said and "2 January 1102" in said
+    dates = [one.split() for one in said if one.count(" ") == 2]
+    assert len({(day, month) for day, month, _ in dates}) == len(dates) == 31 * 12
+    assert len({(month, year) for _, month, year in dates}) == 12 * 3
+    many = recital("From 10000 to 18191 or up to 99999999.").split(", ")
+    assert len(many) < 2 * SAID and many[-1] == "99990001"
+
+
+def test_who_recites_does_nothing_else():
+    """No call but the one that hands in; nothing is seen and nothing changed."""
+    for id in DOMAINS:
+        world = make(id)
+        _, info = world.reset(seed=3)
+        for name, actions in scripts(world.unwrapped):
+            if name not in (RECITE, SILENCE):
+                continue
+            env = staged(make(id), "", gamma=1.0, on_truncation="zero")
+            env.reset(options={"task_id": info["task_id"]})
+            before = env.unwrapped.anchor()
+            *_, after = env.step(actions[0])
+            assert [call for call in after["calls"] if call["tool"]] == []
+            assert env.unwrapped.anchor() == before and len(actions) == 2
+            assert (name == RECITE) == (len(actions[0]) > 100)
+
+
+HOPSEARCH = "headway/HopSearch-v0"
+LIKELY = "information(source=likelihood,mode=logp,c=0.9{})"
+
+
+@pytest.mark.slow
+def test_talk_that_is_paid_is_a_farm():
+    """Dates said aloud where one is asked for; unless what is said is subtracted, or not read."""
+    found = audit(HOPSEARCH, LIKELY.format(""), gamma=1.0, tasks=1, seed0=3, difficulty=1)
+    (channel,) = found.channels
+    assert channel.verdict == "farmed" and not found.sound
+    shown = json.loads(json.dumps(channel.counterexample))
+    assert shown["farmer"] == RECITE and shown["loop"] == []
+    assert 0.5 < shown["pays"] < channel.seen[1]
+    again = stacked(LIKELY.format(""), 1.0, make(HOPSEARCH, difficulty=1))
+    assert replay(again, shown) == shown["pays"]
+    for stack in (LIKELY.format(",control=subtract"), "information(c=0.9)"):
+        found = audit(HOPSEARCH, stack, gamma=1.0, tasks=1, seed0=3, difficulty=1)
+        assert [channel.verdict for channel in found.channels] == ["bounded"], stack
+        assert found.sound
 
 
 def test_play_leaves_the_episode_alone():
@@ -340,6 +402,33 @@ class Bounty(Price):
         return Bound(0.0, 2.0, 0.0, 2.0)
 
 
+class Toll(Price):
+    """Charges a success for every turn, without a limit."""
+
+    def step(self, before, after, ended):
+        self.turns += 1
+        return -0.1 * self.turns if ended != "no" and after.success else 0.0
+
+    def bound(self, gamma):
+        return Bound(-math.inf, 0.0, -math.inf, 0.0)
+
+
+class Chatter(Price):
+    """Pays a little for what is said without a call, once it is long enough."""
+
+    hears = True
+    said = 0
+
+    def hear(self, action, observation, info, look):
+        self.said = 0 if action is None or "{" in action else len(action)
+
+    def step(self, before, after, ended):
+        return 1e-9 * self.said if 100 < self.said < 4000 else 0.0
+
+    def bound(self, gamma):
+        return Bound(0.0, 0.5, 0.0, 0.5)
+
+
 def planted(env, kind):
     return ChannelWrapper(env, globals()[kind](kind))
 
@@ -360,7 +449,237 @@ def test_a_failure_that_beats_every_success_is_a_farm():
     assert channel.counterexample["loop"] == [] and channel.counterexample["pays"] == 2.0
 
 
+def test_pay_for_what_is_said_is_a_farm_however_small():
+    """In any world, as nothing was looked at or changed."""
+    found = audit(APPS, f"{__name__}:planted(kind=Chatter)", gamma=1.0, tasks=1, template="bills")
+    (channel,) = found.channels
+    assert channel.verdict == "farmed" and channel.counterexample["farmer"] == RECITE
+    assert 0.0 < channel.counterexample["pays"] < 1e-4
+
+
+class Quiet(Counted):
+    """Pays nothing at first, then every turn."""
+
+    first = 20
+
+    def pay(self):
+        return 0.2 if self.turns > self.first else 0.0
+
+    def step(self, before, after, ended):
+        super().step(before, after, ended)
+        return self.pay()
+
+    def bound(self, gamma):
+        return Bound(0.0, math.inf, 0.0, math.inf)
+
+
+class Seldom(Quiet):
+    """Pays every twentieth turn."""
+
+    def pay(self):
+        return 0.5 if self.turns % 20 == 0 else 0.0
+
+
+class Fading(Quiet):
+    """Pays 1/n**2 in the n-th turn: 1.65 a unit in all, however long the episode."""
+
+    def pay(self):
+        return 0.3 / self.turns**2
+
+
+class Fresh(Quiet):
+    """Pays for what is not what was done on the turn before, if it changes nothing."""
+
+    hears = True
+    memory = ("turns", "last", "now")
+    last, now = "", 0
+
+    def hear(self, action, observation, info, look):
+        tools = [call["tool"] for call in info.get("calls", ())]
+        idle = not any(tools) or tools == ["wait"]
+        self.now, self.last = int(idle and action != self.last), str(action)
+
+    def pay(self):
+        return 0.1 * self.now
+
+
+class Reader(Fresh):
+    """Pays for a record that is not the one that was read on the turn before."""
+
+    def hear(self, action, observation, info, look):
+        reads = ("mail_read", "file_read")
+        read = any(call["tool"] in reads and not call["error"] for call in info.get("calls", ()))
+        self.now, self.last = int(read and action != self.last), str(action)
+
+
+class NoNumber(Quiet):
+    """Pays NaN in its third turn."""
+
+    def pay(self):
+        return math.nan if self.turns == 3 else 0.0
+
+
+class NoNumberThere(NoNumber):
+    """Pays NaN in the tenth turn, which the exhaustive play does not reach."""
+
+    def pay(self):
+        return math.nan if self.turns == 10 else 0.0
+
+
+class Fails(Quiet):
+    """Raises something in its seventh turn."""
+
+    def pay(self):
+        return 1.0 / (7 - self.turns) * 0.0
+
+
+class Arrays(Quiet):
+    """Remembers what is no plain data."""
+
+    memory = ("turns", "seen")
+    seen = np.zeros(3)
+
+    def pay(self):
+        return 0.0
+
+
+class Hoarding(Filter):
+    """Withholds losses, and charges them only if the episode is terminated."""
+
+    memory = ("owed",)
+
+    def __init__(self):
+        self.owed = 0.0
+
+    def begin(self, record):
+        self.owed = 0.0
+
+    def step(self, record, ended):
+        for name, amount in record["channels"].items():
+            self.owed += min(0.0, amount)
+            record["channels"][name] = max(0.0, amount) + self.owed * (ended == "terminated")
+
+    def bound(self, inner, gamma):
+        return Bound(-math.inf, math.inf, -math.inf, math.inf)
+
+
+def hoarding(env):
+    return FilterWrapper(env, Hoarding())
+
+
+class Tip(gym.Wrapper):
+    """No layer, and pays late, or for what only a world of tools says."""
+
+    def __init__(self, env, kind):
+        super().__init__(env)
+        self.kind, self.turns = kind, 0
+
+    def reset(self, **kwargs):
+        self.turns = 0
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        obs, reward, *rest = self.env.step(action)
+        self.turns += 1
+        tipped = self.turns > 12 if self.kind == "late" else "Turns left" in obs
+        return obs, reward + 0.01 * tipped, *rest
+
+    def get_state(self):
+        return {"turns": self.turns}
+
+    def set_state(self, state):
+        self.turns = state["turns"]
+
+
+def tip(env, kind):
+    return Tip(env, kind)
+
+
+@pytest.mark.parametrize("kind", ["late", "said"])
+def test_what_comes_from_no_channel_is_found_in_the_world_of_tools(kind):
+    """Though the exhaustive play sees none of it."""
+    found = audit(APPS, f"{__name__}:tip(kind={kind})", gamma=1.0, tasks=1)
+    assert found.proof.channels == () and found.proof.preserved
+    (channel,) = found.channels
+    assert channel.name == OUTSIDE and channel.verdict in ("farmed", "broken bound")
+    assert not found.preserved and not found.sound and channel.counterexample["pays"] > 0.0
+    assert not found.as_json()["optimum_preserved"]
+
+
+@pytest.mark.parametrize("gamma", [pytest.param(0.9, marks=pytest.mark.slow), 1.0])
+@pytest.mark.parametrize("kind", ["Quiet", "Seldom", "Fresh"])
+def test_a_quiet_start_and_turns_taken_hide_no_farm(kind, gamma):
+    world = Miniature(LONG)
+    assert set(farmed(f"{__name__}:planted(kind={kind})", gamma, world)) == {kind}
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_what_runs_out_is_no_farm_however_late_it_begins(gamma):
+    assert farmed(f"{__name__}:planted(kind=Fading)", gamma) == {}
+
+
+def test_what_runs_out_is_no_farm_in_apps():
+    env = stacked(f"{__name__}:planted(kind=Fading)", 1.0, make(APPS))
+    _, info = env.reset(seed=0)
+    assert farms(env, Play(info["task_id"], ()), 1.0)[0] == []
+
+
+def test_reading_by_turns_is_found():
+    env = stacked(f"{__name__}:planted(kind=Reader)", 1.0, make(APPS))
+    _, info = env.reset(seed=0)
+    (farm,) = farms(env, Play(info["task_id"], ()), 1.0)[0]
+    assert len(set(farm.loop)) == 2 and all("_read" in action for action in farm.loop)
+
+
+def test_losses_that_a_cut_forgives_are_found():
+    """With a play that a new stack repeats: the miniature is as long as the play."""
+    stack = f"progress,{__name__}:hoarding"
+    farm = farmed(stack, 1.0)["progress"]
+    assert farm.play.task_id == f"Miniature-v0/{len(farm.play.actions)}/lucky"
+    assert farm.play.actions[-1] == IDLE
+    assert paid_for(stacked(stack, 1.0, Miniature()), farm.play, 1.0)["progress"] > 1.0
+
+
+def test_what_is_no_number_breaks_any_bound_in_the_miniature():
+    stack = f"{__name__}:planted(kind=NoNumber)"
+    found = prove(stack, gamma=1.0)
+    (channel,) = found.channels
+    assert all(map(math.isnan, channel.seen)) and not found.preserved and found.distance is None
+    paid = paid_for(stacked(stack, 1.0, Miniature()), channel.broken, 1.0)
+    assert len(channel.broken.actions) == 3 and math.isnan(paid["NoNumber"])
+    assert paid[OUTSIDE] == 0.0
+
+
+def test_what_is_no_number_breaks_any_bound():
+    found = audit(APPS, f"{__name__}:planted(kind=NoNumberThere)", gamma=1.0, tasks=1)
+    (channel,) = found.channels
+    assert channel.verdict == "broken bound" and all(map(math.isnan, channel.seen))
+    assert math.isnan(channel.counterexample["pays"])
+    assert not (found.sound or found.preserved or found.dominance.holds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("Fails", "must raise nothing, got ZeroDivisionError: .* from Fails.pay"),
+        ("Arrays", "must remember plain data, .*ndarray"),
+    ],
+)
+def test_broken_layers_are_named(kind, says):
+    with pytest.raises(ValueError, match=says):
+        audit(APPS, f"{__name__}:planted(kind={kind})", gamma=1.0, tasks=1)
+
+
 # The audit.
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_success_has_to_come_first_where_nothing_is_discounted(gamma):
+    """A success at the last moment that returns less than doing nothing; below 1 a report."""
+    found = audit(APPS, f"{__name__}:planted(kind=Toll)", gamma=gamma, tasks=1, template="bills")
+    assert [channel.verdict for channel in found.channels] == ["bounded"]
+    assert found.dominance.worst_success < found.dominance.best_failure
+    assert not found.dominance.holds and found.sound == (gamma < 1.0)
 
 
 def test_an_audit_repeats():

@@ -29,6 +29,7 @@ from dataclasses import replace
 import gymnasium as gym
 from headway.agents import Oracle
 from headway.envs.domains.apps import APPS
+from headway.envs.tool_env import ToolEnv
 from headway.verifiers import KINDS, Kind
 from headway.wrappers import Graded
 from headway.verifiers import Acceptance, Check
@@ -53,6 +54,9 @@ BROKEN = replace(APPS, kinds={**KINDS, "rows": Kind(lambda args: None, KINDS["ro
 TERSE = replace(APPS, max_obs_chars=400)
 FRAIL = replace(APPS, kinds={**KINDS, "rows": Kind(frail, KINDS["rows"].reads)})
 SAME = APPS
+
+class World(ToolEnv):
+    pass
 
 class Loud(Oracle):
     def __init__(self, seed):
@@ -186,9 +190,9 @@ def test_a_grader_that_changed_without_a_word(worlds, tmp_path):
     """The same version, other verdicts: the module that the file names is not what it was."""
     file = str(tmp_path / "a.jsonl")
     evaluate("worlds:SAME", "worlds:Loud", episodes=2, template="bills", record=file)
-    assert rescore(file).same
+    assert rescore(file, trust=True).same
     worlds.SAME = worlds.SLY
-    found = rescore(file)
+    found = rescore(file, trust=True)
     assert found.identical == 0 and not found.failed
     assert "grader" not in {one.what for one in found.differences}
     assert "check note" in {one.what for one in found.differences}
@@ -199,7 +203,7 @@ def test_no_verdict_is_the_same_as_no_verdict(worlds, tmp_path):
     file = str(tmp_path / "a.jsonl")
     told = evaluate("worlds:FRAIL", "worlds:Loud", episodes=2, template="bills", record=file)
     assert told.no_verdict == 2
-    found = rescore(file)
+    found = rescore(file, trust=True)
     assert found.same and found.identical == 2 and found.was == found.now == {}
     other = rescore(file, env="worlds:SAME")
     assert other.same_verdicts == 0 and other.was == {}
@@ -292,17 +296,25 @@ def test_an_episode_that_ends_earlier_or_later(changed):
     assert (end.turn, end.what, end.was, end.now) == (1, "ended", ["truncated"], [])
 
 
+def layer(episode):
+    """The innermost reward layer of a trajectory, as it was recorded."""
+    return episode["env"]["additional_wrappers"][0]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (lambda e: e.update(env=None), "does not say how the environment is made"),
-        (lambda e: e["env"].update(entry_point="os:getcwd"), "may name classes of gymnasium.Env"),
         (
-            lambda e: e["env"]["additional_wrappers"][0].update(entry_point="subprocess:Popen"),
-            "may name classes of gymnasium.Wrapper only, got 'subprocess:Popen'",
+            lambda e: e["env"].update(entry_point="headway.envs.domain:load"),
+            "may name classes of gymnasium.Env",
         ),
         (
-            lambda e: e["env"]["additional_wrappers"][0].update(kwargs=None),
+            lambda e: layer(e).update(entry_point="headway.wrappers.gate:predicate"),
+            "may name classes of gymnasium.Wrapper only, got 'headway.wrappers.gate:predicate'",
+        ),
+        (
+            lambda e: layer(e).update(kwargs=None),
             "the arguments of the wrapper ProgressReward were not recorded",
         ),
         (lambda e: e.update(task_id=None, seed=None), "neither a task id nor a seed"),
@@ -315,6 +327,247 @@ def test_what_cannot_be_played_again_says_why(changed, change, says):
     found = changed(change)
     (lost,) = found.failed
     assert says in lost.reason and not found.same and found.was == {}
+
+
+# What a file may not do.
+
+TRAP = "import pathlib; pathlib.Path(__file__).with_name('sprung').touch()\n\ndef spring(): pass\n"
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    """A module that leaves a mark when it is imported: this file, which is there then."""
+    (tmp_path / "trap.py").write_text(TRAP, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "sprung"
+    sys.modules.pop("trap", None)
+
+
+def around(episode, entry_point, **kwargs):
+    """Puts one more wrapper around what was recorded."""
+    name = entry_point.rpartition(":")[2]
+    more = {"name": name, "entry_point": entry_point, "kwargs": kwargs}
+    episode["env"]["additional_wrappers"].append(more)
+
+
+NAMED = {
+    "environment": lambda e: e["env"].update(entry_point="trap:World"),
+    "environment of a registered id": lambda e: e["env"].update(
+        id="FrozenLake-v1", entry_point="trap:World"
+    ),
+    "environment beside ours": lambda e: e["env"].update(entry_point="headway.envs_trap:World"),
+    "id that nobody registered": lambda e: e["env"].update(
+        id="Nobody-v0", entry_point="gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv"
+    ),
+    "domain": lambda e: e["env"]["kwargs"].update(domain="trap:WORLD"),
+    "wrapper": lambda e: around(e, "trap:Layer"),
+    "potential": lambda e: layer(e)["kwargs"].update(potential="trap:spring"),
+    "judge": lambda e: around(e, "headway.wrappers.rubric:RubricReward", judge="trap:spring"),
+    "stack": lambda e: layer(e)["kwargs"].update(stack="progress(potential=trap:spring)"),
+    "depths": lambda e: layer(e)["kwargs"].update(name=[{"a": ({"trap:spring": 1},)}]),
+}
+
+
+@pytest.mark.parametrize("change", NAMED.values(), ids=NAMED)
+def test_a_file_imports_nothing(changed, trap, change):
+    """Neither what it names nor anything on the way; what was refused and the remedy are told."""
+    (lost,) = changed(change).failed
+    assert "the file names '" in lost.reason and "trust=True (--trust)" in lost.reason
+    assert not trap.exists() and "trap" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["environment", "domain", "wrapper", "potential"])
+def test_a_file_that_is_trusted_imports(changed, trap, name):
+    changed(NAMED[name], trust=True)
+    assert trap.exists()
+
+
+def test_another_stack_and_another_world_need_no_trust(changed, trap, worlds):
+    """What the file says of the layers and the world in their place is not looked at."""
+    found = changed(NAMED["potential"], stack="progress", gamma=1.0)
+    assert not found.failed and found.same_verdicts == 1
+    for name in ("domain", "environment"):
+        assert changed(NAMED[name], env="worlds:SAME").same
+    assert not trap.exists()
+
+
+def test_what_is_registered_here_is_known(worlds, tmp_path):
+    """A class and a domain of one's own, as long as this process says so itself."""
+    ids = {
+        "me/Talk-v0": ("headway.envs.tool_env:ToolEnv", "worlds:SAME"),
+        "me/World-v0": ("worlds:World", DOMAINS["headway/Apps-v0"]),
+    }
+    for number, (id, (where, domain)) in enumerate(ids.items()):
+        file = str(tmp_path / f"{number}.jsonl")
+        gym.register(id, where, kwargs={"domain": domain})
+        try:
+            evaluate(id, "oracle", episodes=1, record=file)
+            assert rescore(file).same
+        finally:
+            del gym.registry[id]
+        (lost,) = rescore(file).failed
+        assert "the file names 'worlds:" in lost.reason
+        assert rescore(file, trust=True).same
+
+
+def test_recorders_inside_are_passed_over(tmp_path, recorded, changed):
+    """Nothing is written: not to the file of an inner one, and not to the one that is read."""
+    inner, outer = tmp_path / "inner.jsonl", tmp_path / "outer.jsonl"
+    layered = ProgressReward(gym.make("headway/Apps-v0"), gamma=1.0)
+    env = Recorder(Recorder(layered, inner), outer)
+    env.reset(seed=0)
+    for action in env.unwrapped.solution():
+        env.step(action)
+    env.close()
+    before = inner.read_bytes()
+    assert rescore(str(outer)).same and inner.read_bytes() == before
+    where = "headway.wrappers.record:Recorder"
+    sizes = []
+    for file in (tmp_path / "changed.jsonl", tmp_path / "new.jsonl"):
+        assert changed(lambda e, file=file: around(e, where, file=str(file))).same
+        sizes.append(len((tmp_path / "changed.jsonl").read_bytes().splitlines()))
+    assert sizes == [1, 1] and not (tmp_path / "new.jsonl").exists()
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_what_else_writes_is_refused(changed, tmp_path, trust):
+    folder = str(tmp_path / "films")
+    where = "gymnasium.wrappers.rendering:RecordVideo"
+    (lost,) = changed(lambda e: around(e, where, video_folder=folder), trust=trust).failed
+    assert "a wrapper that writes files is not made again, got RecordVideo" in lost.reason
+    assert not Path(folder).exists()
+
+
+# Lines that nobody wrote.
+
+MALFORMED = [
+    (lambda e: e.update(gamma="x"), "gamma must be a number in (0, 1], got 'x'"),
+    (lambda e: e.update(gamma=0), "gamma must be a number in (0, 1], got 0"),
+    (lambda e: e.update(task_id=[1]), "task_id must be str or NoneType, got [1]"),
+    (lambda e: e.update(seed="x"), "seed must be int or NoneType, got 'x'"),
+    (lambda e: e.update(env="x"), "env must be dict or NoneType, got 'x'"),
+    (lambda e: e.update(layers=5), "layers must be list, got 5"),
+    (lambda e: e.update(layers=[5, {}]), "layers 0 must be dict, got 5"),
+    (lambda e: e.update(turns=None), "turns must be list, got None"),
+    (lambda e: e.update(turns=[1]), "turn 1 must be dict, got 1"),
+    (lambda e: e.update(ended="won"), "ended must be one of"),
+    (lambda e: e.update(ended=[]), "ended must be one of"),
+    (lambda e: e.update(fatal="boo"), "reason and fatal must be empty where ended is not 'died'"),
+    (lambda e: e.update(reason="boo"), "reason and fatal must be empty"),
+    (lambda e: e["start"].pop("record"), "start record is missing"),
+    (lambda e: e["turns"][0].pop("calls"), "turn 1 calls is missing"),
+    (lambda e: e["turns"][0].pop("action"), "turn 1 action is missing"),
+    (lambda e: e["turns"][0].update(terminated=1), "turn 1 terminated must be bool, got 1"),
+    (lambda e: e["turns"][0].update(calls=[{"a": 1}]), "turn 1 calls must each have a tool"),
+    (lambda e: e["turns"][0].update(calls=[{"tool": 1}]), "turn 1 calls must each have a tool"),
+    (lambda e: record(e).pop("status"), "turn 1 record status is missing"),
+    (lambda e: record(e).update(verdict=None), "turn 1 record verdict must be dict, got None"),
+    (lambda e: record(e)["verdict"].update(ok=[]), "turn 1 verdict ok must be dict, got []"),
+    (lambda e: record(e).update(phi=[]), "turn 1 record phi must be dict, got []"),
+    (lambda e: record(e).update(channels=[1]), "turn 1 record channels must be dict, got [1]"),
+    (lambda e: record(e)["channels"].update(a="b"), "turn 1 channels must be amounts by name"),
+    (lambda e: record(e)["channels"].update(a=10**400), "turn 1 channels must be amounts by name"),
+    (lambda e: record(e)["channels"].update({7: 1.0}), "turn 1 channels must be amounts by name"),
+    (lambda e: e["turns"][0].update(action=5), "TypeError"),
+    (lambda e: e["turns"][0].update(action={"samples": []}), "StopIteration"),
+]
+
+
+def record(episode):
+    """Of the first turn."""
+    return episode["turns"][0]["record"]
+
+
+@pytest.mark.parametrize(("change", "says"), MALFORMED)
+def test_a_malformed_trajectory_is_lost_and_the_others_are_not(recorded, tmp_path, change, says):
+    file = tmp_path / "a.jsonl"
+    (_, bad), (_, good), *_ = episodes(recorded)
+    change(bad)
+    for episode in (good, bad, good):
+        append(str(file), encode(episode))
+    heard = []
+    found = rescore(str(file), told=lambda done, of: heard.append(done))
+    assert (found.episodes, found.identical) == (3, 2) and not found.same and heard == [1, 2, 3]
+    (lost,) = found.failed
+    assert lost.episode == 2 and says in lost.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"\0\0\0", "Expecting value"),
+        (b"[1]", "a line must be an object"),
+        (b'{"headway":2}', "a newer headway reads it"),
+        (b'{"headway":true}', "headway must be the format 1, got True"),
+        (b'{"headway":1,"a":%s1%s}' % (b"[" * 10**5, b"]" * 10**5), "recursion"),
+        (b'{"headway":1,"a":%s}' % (b"9" * 6000), "4300"),
+        (b'{"headway":1,"a":"\xff"}', "codec can't decode"),
+    ],
+)
+def test_a_line_that_is_no_trajectory_is_lost_and_the_others_are_not(
+    recorded, tmp_path, line, says
+):
+    """Where the file begins like one of trajectories."""
+    good = Path(recorded).read_bytes().splitlines(keepends=True)[0]
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(good + line + b"\n" + good)
+    found = rescore(str(file))
+    assert (found.episodes, found.identical) == (3, 2)
+    (lost,) = found.failed
+    assert lost.episode == 2 and says in lost.reason
+
+
+@pytest.mark.parametrize("depth", [64, 97, 98, 300, 450])
+def test_depths_are_compared_and_told_of_or_lost(changed, depth):
+    """At any depth that JSON can be read at."""
+    deep = []
+    for _ in range(depth - 1):
+        deep = [deep]
+    found = changed(lambda e: record(e).update(deep=deep))
+    assert json.dumps(found.as_json())
+    if depth <= 97:
+        (one,) = found.differences
+        assert (one.what, one.was, one.now) == ("deep", deep, "absent")
+    else:
+        (lost,) = found.failed
+        assert lost.reason == "nested more than 100 levels deep"
+
+
+def test_amounts_without_a_mean(recorded, tmp_path):
+    file = tmp_path / "a.jsonl"
+    for (_, episode), amount in zip(episodes(recorded), (math.inf, -math.inf), strict=False):
+        record(episode)["base"] = amount
+        append(str(file), encode(episode))
+    found = rescore(str(file))
+    assert math.isnan(found.was["base"]) and math.isfinite(found.now["base"])
+
+
+# Trajectories that were cut or told another story.
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "was", "now"),
+    [
+        (lambda e: e["turns"].pop(), "ended", "terminated", "left"),
+        (lambda e: e["turns"].clear(), "ended", "terminated", "left"),
+        (lambda e: e.update(ended="left"), "ended", "left", "terminated"),
+        (lambda e: e.update(ended="truncated"), "ended", "truncated", "terminated"),
+        (lambda e: e.update(ended="died", reason="x"), "ended", "left", "terminated"),
+        (lambda e: e.update(seed=e["seed"] + 1), "seed", None, None),
+        (lambda e: e.update(options={"difficulty": 5}), "seed", None, None),
+    ],
+)
+def test_a_trajectory_that_is_cut_or_lies_differs(changed, change, what, was, now):
+    (one,) = changed(change).differences
+    assert (one.turn, one.what) == (None, what)
+    if what == "seed":
+        assert one.was == one.task_id != one.now and one.now.startswith("Apps-v0/")
+    else:
+        assert one.now == now and one.was in (was, "died")
+
+
+def test_another_world_need_not_give_the_same_task_for_a_seed(worlds, changed):
+    assert changed(lambda e: e.update(seed=e["seed"] + 1), env="worlds:SAME").same
 
 
 def test_a_machine_that_had_died(tmp_path, recorded):
@@ -371,9 +624,9 @@ def test_a_foreign_environment_is_found_by_its_seed(worlds, tmp_path):
         while not over:
             *_, terminated, truncated, _ = env.step(2)
             over = terminated or truncated
-    found = rescore(file)
+    found = rescore(file, trust=True)
     assert found.identical == 3, (found.differences, found.failed)
-    with_layers = rescore(file, stack="progress", gamma=1.0)
+    with_layers = rescore(file, stack="progress", gamma=1.0, trust=True)
     assert with_layers.same_verdicts == 3 and "progress" in with_layers.now
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from headway.bench import classic
 from headway.bench.classic import ARMS, FIRST, Job, Run, interval, main, seeds, table, world
+from headway.wrappers.channel import layers_of
 
 
 def run(arm: str, seed: int, *curve: float, rate: float = 7e-4, steps: int = 200_000) -> Run:
@@ -57,8 +59,17 @@ def test_every_arm_can_be_built_and_pays_what_it_says() -> None:
         env = world(Job(arm, 1, 7e-4, 3, 100), 0)
         env.reset(seed=0)
         *_, info = env.step(0)
-        record = info["headway"]
-        assert record["base"] == 0.0 and bool(record["channels"]) == (arm != "sparse")
+        assert info["base"] == 0.0 and bool(info["channels"]) == (arm != "sparse")
+
+
+def test_lanes_have_placebos_of_their_own() -> None:
+    """In one run and in others."""
+    streams = [
+        json.dumps(next(layers_of(world(Job("placebo", 1, 7e-4, seed, 100), lane))).get_state())
+        for seed in (3, 4)
+        for lane in (0, 1)
+    ]
+    assert len(set(streams)) == 4
 
 
 def test_the_curriculum() -> None:
@@ -82,14 +93,15 @@ def test_what_is_done_is_not_done_again(
         run(arm, seed, 0.1 * seed + (rate == 1.5e-3) * 0.2, rate=rate, steps=steps)
         for arm in ("sparse", "potential")
         for rate in (7e-4, 1.5e-3)
-        for seed, steps in [(1, 1000), (2, 1000), (9, 500)]
+        for seed, steps in [(1, 6000), (2, 6000), (9, 3000)]
     ]
-    lines = [json.dumps(classic.asdict(entry)) + "\n" for entry in entries]
+    lines = [json.dumps({"commit": "c", **asdict(entry)}) + "\n" for entry in entries]
+    lines.append(lines[0].replace('"c"', '"d"').replace("0.1", "0.9"))  # of another commit
     (tmp_path / "runs.jsonl").write_text("".join(lines) + '{"job": {"arm": "spar')
     monkeypatch.setattr(classic, "seeds", lambda count, purpose, commit: [9])
     status = main(
-        "--goals 1 --arms sparse,potential --rates 7e-4,1.5e-3 --seeds 1,2 --steps 1000 --json "
-        f"--jobs 1 --out {tmp_path}".split()
+        "--goals 1 --arms sparse,potential --rates 7e-4,1.5e-3 --seeds 1,2 --steps 6000 --json "
+        f"--commit c --jobs 1 --out {tmp_path}".split()
     )
     out = capsys.readouterr().out
     found = json.loads(out)["goals"]["1"]
@@ -104,8 +116,12 @@ def test_what_is_done_is_not_done_again(
     [
         ("--arms sprase", "did you mean 'sparse'?"),
         ("--goals 3", "must be one of"),
-        ("--count 0", "--count: must be at least 1, got 0"),
-        ("--seeds 4", "at least 2"),
+        ("--count 1", "--count: must be at least 2, got 1"),
+        ("--steps 100", "--steps: must be at least 5000, got 100"),
+        ("--seeds 4", "must be 2 or more that differ, got [4]"),
+        ("--seeds 4,4", "must be 2 or more that differ, got [4, 4]"),
+        ("--rates 0", "must be numbers in (0, 1), got [0.0]"),
+        ("--out /proc/no", "--out: "),
         ("--rates fast", "invalid float list value: 'fast'"),
     ],
 )

@@ -260,15 +260,18 @@ def test_the_answer_stands_in_one_place(template: str) -> None:
 
 
 def test_without_the_search_library_the_message_says_what_to_install() -> None:
-    """Importing, listing and registering do without it; a task does not."""
+    """Importing, listing and registering do without it; an environment does not."""
     code = (
         "import sys; sys.modules['bm25s'] = None\n"
         "import gymnasium as gym, headway\n"
-        "env = gym.make('headway/HopSearch-v0')\n"
-        "try:\n    env.reset(seed=0)\nexcept ModuleNotFoundError as error:\n    print(error)\n"
+        "from headway.cli import main\n"
+        "assert main(['list']) == 0 and main(['eval', 'HopSearch']) == 2\n"
+        "try:\n    gym.make('headway/HopSearch-v0')\n"
+        "except ModuleNotFoundError as error:\n    print(error)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 'pip install "headway[domains]"' in out.stdout and not out.stderr
+    said = 'HopSearch needs bm25s, which is missing; pip install "headway[domains]"'
+    assert out.stdout.endswith(f"{said}\n") and out.stderr == f"headway: {said}\n"
 
 
 def test_importing_loads_no_search_library() -> None:

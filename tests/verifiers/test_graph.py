@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import types
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 from headway.verifiers import POTENTIALS, Check, Graph, Verdict, penalty, potential_named
 from headway.verifiers.graph import marked, prerequisites, worths
+from headway.wrappers import Diff
+
+KEPT = {"terminal": "keep", "on_truncation": "keep"}
 
 PAGE = {"c1": (), "c2": ("c1",), "c3": ("c1",), "c4": ()}
 """The graph of the example on the method's page: c1 supports c2 and c3, c4 is independent."""
@@ -88,11 +92,12 @@ def test_values(data, needs, lam, decay):
     assert (min(worth.values()) == 1.0) == (set(marks.values()) == {"V"})
     under = set().union(*(above(needs, name) for name in needs if marks[name] == "B"), set())
     for name in needs:
-        whole = marks[name] == "V" and name not in under
-        assert worth[name] == (1.0 if whole else pytest.approx(worth[name]))
-        assert (worth[name] == 0.0) == (marks[name] != "V")
-        if marks[name] == "V" and name in under:
-            assert worth[name] < 1.0
+        if marks[name] != "V":
+            assert worth[name] == 0.0
+        elif name in under:
+            assert 0.0 < worth[name] < 1.0
+        else:
+            assert worth[name] == 1.0
 
 
 @given(data=st.data(), needs=graphs(), lam=st.floats(0.01, 5.0))
@@ -105,6 +110,34 @@ def test_one_break_more_never_raises_the_value(data, needs, lam):
     for name in untouched:
         if not any(name in above(needs, one) for one in needs if marks[one] != more[one]):
             assert after[name] == before[name]
+
+
+@given(data=st.data(), needs=graphs(), lam=st.floats(0.01, 5.0))
+def test_an_extra_break_never_raises_phi(data, needs, lam):
+    """All is verified, and then one check after another breaks, in any order."""
+    signal = Graph(lam=lam)
+    signal.begin(verdict(needs, ()))
+    broken = data.draw(st.permutations(sorted(needs)))
+    states = [set(needs) - set(broken[:count]) for count in range(len(needs) + 1)]
+    found = [signal.value(verdict(needs, state)) for state in states]
+    assert all(after <= before + 1e-12 for before, after in itertools.pairwise(found))
+
+
+STATES = st.sets(st.sampled_from([f"c{n}" for n in range(6)]))
+
+
+@given(needs=graphs(), states=st.lists(STATES, min_size=1, max_size=6), times=st.integers(1, 3))
+def test_a_fact_that_is_verified_again_pays_nothing(needs, states, times):
+    """However it came to be: new, kept, or repaired after a break."""
+    channel = Diff("d", gamma=1.0, scale=1.0, **KEPT, potential=Graph())
+    before = verdict(needs, ())
+    channel.begin(before)
+    for state in states:
+        after = verdict(needs, state)
+        channel.step(before, after, "no")
+        again = [channel.step(after, verdict(needs, state), "no") for _ in range(times)]
+        assert again == [0.0] * times
+        before = after
 
 
 def test_distance_and_decay():

@@ -81,6 +81,49 @@ def test_the_limit_is_a_share_of_what_was_asked():
         accept(lambda task, answer: float(answer == "YES"))
 
 
+ASKED = [(task, answer) for task in TASKS for answer in bank(task) if not empty(answer)]
+
+
+@given(
+    fooled=st.one_of(
+        st.sets(st.sampled_from(ASKED), max_size=3), st.sets(st.sampled_from(ASKED), max_size=60)
+    ),
+    over=st.sampled_from([None, -1, 0, 1]),
+)
+def test_a_judge_is_accepted_by_its_share_of_the_bank(fooled, over):
+    """A rule that takes these answers for right is fit if they are few, and only then.
+
+    At most 1 %, or a limit that is passed by so many answers, or missed.
+    """
+
+    def rule(task, answer):
+        return PASS if (task, answer) in fooled else PASS - 0.01
+
+    share = len(fooled) / len(ASKED)
+    limit = 0.01 if over is None else max(0, len(fooled) - over) / len(ASKED)
+    if share <= limit:
+        assert accept(rule, limit=limit).rate == share
+    else:
+        with pytest.raises(Refused, match="passed"):
+            accept(rule, limit=limit)
+
+
+def test_every_frame_is_tried_by_itself():
+    """A judge that only one of them fools is refused, however many frames there are."""
+    frames = [str, lambda answer: f"[{answer}]", lambda answer: f"<{answer}>"]
+
+    def angles(task, answer):
+        return float(answer in ("<YES>", "<>"))
+
+    assert accept(angles).rate == accept(angles, frames=frames[:2]).rate == 0.0
+    with pytest.raises(Refused, match=r"passed 3\.3%, among them 'YES'"):
+        accept(angles, frames=frames)
+    rate = accept(lambda task, answer: float((task, answer) == (TASKS[0], "[YES]")), frames=frames)
+    assert rate.rate == pytest.approx(1 / len(ASKED))
+    with pytest.raises(ValueError, match="frames must be at least one"):
+        accept(year, frames=[])
+
+
 @pytest.mark.parametrize("said", [None, "1.0", 1.5, -0.1, math.nan, True, [1.0]])
 def test_a_judge_that_talks_nonsense_is_refused(said):
     with pytest.raises(Refused, match=r"judge failed on the answer .*score must be a number"):

@@ -174,6 +174,25 @@ def test_the_control_hides_replies_and_nothing_else(scorer):
     assert aloud[1] > aloud[0]
 
 
+@given(said=st.lists(TEXT, max_size=3), reply=TEXT)
+def test_filler_spares_what_was_said(said, reply):
+    """Each token as it was or hidden, none joined to another."""
+    words = {word for text in said for word in tokens(text)}
+    left = tokens(blanked(reply, words))
+    assert [w for w in left if set(w) != {"_"}] == [w for w in tokens(reply) if w in words]
+    assert len(left) <= len(tokens(reply))
+
+
+@given(turns=st.lists(st.tuples(TEXT, TEXT), max_size=4), mode=st.sampled_from(["prob", "logp"]))
+def test_the_control_that_subtracts(turns, mode):
+    """Starts at 0, never falls, and is never more than what there is without it."""
+    net = heard(AnswerLikelihood(mode=mode, control="subtract"), *turns)
+    free = heard(AnswerLikelihood(mode=mode), *turns)
+    assert net[0] == 0.0
+    assert net == sorted(net)
+    assert all(x <= max(free[: t + 1]) for t, x in enumerate(net))
+
+
 @given(text=st.text())
 def test_filler_has_the_shape_of_the_text(text):
     filler = blanked(text)
@@ -201,6 +220,7 @@ def test_a_scorer_that_fails(scorer):
     signal.hear("a", "b", {}, look())
     assert (signal.value(OK), signal.failed) == (first, "OSError: busy")
     fail.clear()
+    signal.hear("", "", {}, look())
     assert signal.value(OK) < first
     assert signal.failed == ""
     fail.append(1)
@@ -221,15 +241,21 @@ def test_rounding_above_zero_is_zero(scorer):
     assert heard(AnswerLikelihood(scorer=scorer(lambda c, a: [1e-9]))) == [1.0]
 
 
-def test_memory_is_data_and_siblings_share_nothing():
-    signal = AnswerLikelihood()
-    heard(signal, ("read", "ada"))
-    twin, third = copy.deepcopy(signal), AnswerLikelihood()
-    third.load_state_dict(json.loads(json.dumps(signal.state_dict())))
+@pytest.mark.parametrize("control", [None, "blank", "subtract"])
+def test_memory_is_data_and_siblings_share_nothing(control):
+    signal = AnswerLikelihood(control=control)
+    heard(signal, ("is it ada?", "read"))
+    state = json.dumps(signal.state_dict())
+    twin, third = copy.deepcopy(signal), AnswerLikelihood(control=control)
+    third.load_state_dict(json.loads(state))
     for one in (twin, third):
         one.hear("read", "ada ada", {}, look())
-    assert twin.value(OK) == third.value(OK) > signal.value(OK)
+    assert twin.state_dict() == third.state_dict() != signal.state_dict()
+    assert twin.value(OK) == third.value(OK)
+    assert json.dumps(signal.state_dict()) == state
     assert len(signal.transcript) == 3
+    heard(third)
+    assert (third.transcript, third.words) == (["task"], {})
 
 
 def test_arguments_and_no_verdict():

@@ -74,8 +74,14 @@ def test_strata(group, fail, success):
                 assert r > x
             if good is fine and s <= other:
                 assert r <= x
-    if not any(passed):
-        assert max(rewards) - min(rewards) <= 2.0 * fail + 1e-12
+
+
+@given(scores=st.lists(SCORE, min_size=1, max_size=8), fail=st.floats(0.0, 0.49))
+def test_a_group_of_failures_stays_in_its_band(scores, fail):
+    """However far apart the judge puts them: no more than ``2 * fail``, and around 0."""
+    rewards = stratify(scores, [False] * len(scores), fail=fail)
+    assert max(rewards) - min(rewards) <= 2.0 * fail + 1e-12
+    assert max(map(abs, rewards)) <= fail + 1e-12
 
 
 def test_strata_by_hand():

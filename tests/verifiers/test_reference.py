@@ -15,9 +15,11 @@ from headway.verifiers import Match, Verdict
 from headway.verifiers.reference import (
     answer_score,
     assignment,
+    handed_in,
     matched,
     similarities,
     similarity,
+    submits,
     transported,
 )
 
@@ -227,6 +229,21 @@ def test_the_potential_is_the_optimum_over_all_calls_so_far(reference, turns):
         assert found[t] == pytest.approx(want, abs=1e-8)
 
 
+@given(reference=st.lists(CALL, min_size=1, max_size=4), turns=st.lists(CALLS, max_size=3))
+def test_the_order_of_the_reference_changes_no_value(reference, turns):
+    assert values(reference[::-1], turns) == pytest.approx(values(reference, turns), abs=1e-8)
+
+
+@given(tools=st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), data=st.data())
+def test_calls_beyond_those_that_are_wanted_add_nothing(tools, data):
+    """Each tool counts as often as it is wanted, made in any order, in surplus, and again."""
+    made = data.draw(st.lists(st.sampled_from("abcde"), max_size=8))
+    found = values([call(tool) for tool in tools], [[call(tool)] for tool in made])
+    for turn, value in enumerate(found):
+        shared = sum(min(tools.count(t), made[:turn].count(t)) for t in set(tools))
+        assert value == pytest.approx(shared / len(tools))
+
+
 @given(reference=st.lists(CALL, min_size=1, max_size=4), extra=CALLS, data=st.data())
 def test_surplus_adds_nothing(reference, extra, data):
     """Once all is matched; and a call made again adds nothing if it was wanted once."""
@@ -235,6 +252,16 @@ def test_surplus_adds_nothing(reference, extra, data):
     assert found[1:] == pytest.approx([1.0] * 3)
     once = values([call("send", a=1), call("read", a=1)], [[call("send", a=1)]] * 3)
     assert once == pytest.approx([0.0, 0.5, 0.5, 0.5])
+
+
+@given(turn=st.lists(st.tuples(st.sampled_from(["submit", "send"]), VALUE, st.booleans())))
+def test_what_a_turn_hands_in(turn):
+    """The text of its last submission that was taken; that it tried is another question."""
+    info = {"calls": [{"tool": t, "args": {"answer": a}, "error": e} for t, a, e in turn]}
+    taken = [answer for tool, answer, error in turn if tool == "submit" and not error]
+    assert handed_in(info) == (taken[-1] if taken and isinstance(taken[-1], str) else None)
+    assert submits(info) == any(tool == "submit" for tool, *_ in turn)
+    assert (handed_in({}), submits({})) == (None, False)
 
 
 def test_failed_calls_and_submitting_do_not_count():

@@ -105,8 +105,23 @@ def test_dependency_pays_for_the_graph(done, gamma):
     paid = plays(paced(gamma, 0.3, potential=Graph()), verdicts)
     want = 0.5 * (gamma ** (len(done) - 1) * phis[-1] - phis[0])
     assert discounted(paid, gamma) == pytest.approx(want, abs=1e-9)
-    if gamma == 1.0 and done[-1] == done[-2]:
-        assert plays(paced(1.0, 1.0, potential=Graph()), verdicts)[-1] == 0.0
+
+
+@given(
+    done=st.lists(st.sets(st.sampled_from(sorted(NEEDS))), min_size=2, max_size=7),
+    gamma=GAMMA,
+    kappa=st.floats(1.0, 1.5),
+)
+@example(done=[set(), set(NEEDS), set(NEEDS)], gamma=1.0, kappa=1.0)
+def test_without_a_limit_each_turn_pays_its_own_difference(done, gamma, kappa):
+    """So a turn that leaves the graph as it was pays nothing to who does not discount."""
+    verdicts = [graded(*names) for names in done]
+    graph = Graph()
+    graph.begin(verdicts[0])
+    phis = [graph.value(one) for one in verdicts]
+    paid = plays(paced(gamma, kappa, potential=Graph()), verdicts)
+    want = [0.5 * (gamma * now - was) for was, now in itertools.pairwise(phis)]
+    assert paid == pytest.approx(want, abs=1e-12)
 
 
 @given(data=st.data(), gamma=GAMMA, alpha=st.sampled_from([0.0, 0.25, 1.0]))
@@ -165,16 +180,16 @@ def test_redistribution_by_hand(Script, play):
 def test_bounds_and_claims(Script):
     shaping = PotentialShaping(Script(), gamma=0.9, on_truncation="zero")
     later = Redistribute(shaping, gamma=0.9).layer
-    assert later.keeps_optimum
+    assert later.keeps_optimum(0.9) and not later.keeps_optimum(0.8)
     inner = shaping.layer.bound(0.9)
     assert later.bound(inner, 0.9)[:2] == inner[:2]
     assert later.bound(inner, 0.9)[2:] == (-math.inf, math.inf)
     assert later.bound(inner, 0.8) == (-math.inf, math.inf, -math.inf, math.inf)
     none = type(inner)(0.0, 0.0, 0.0, 0.0)
     assert later.bound(none, 0.9) == later.bound(none, 0.8) == none
-    assert not DependencyReward(Script(), gamma=0.9).layer.keeps_optimum
+    assert not DependencyReward(Script(), gamma=0.9).layer.keeps_optimum(0.9)
     with pytest.raises(ValueError, match=r"less than the 1\.0 of success, got up to 1 "):
-        build(Script(), "dependency(rho=1.0)", gamma=1.0)
+        build(Script(), "dependency(rho=0.5),progress(c=0.5)", gamma=1.0)
     with pytest.raises(ValueError, match=r"got up to 1\.5 "):
         build(Script(), "dependency(clipping=lose)", gamma=0.9)
 
@@ -203,7 +218,8 @@ def test_in_an_environment_of_headway():
 @pytest.mark.parametrize(
     ("layer", "kwargs", "message"),
     [
-        (DependencyReward, {"rho": 0.0}, r"rho must be a number in \(0, 1\]"),
+        (DependencyReward, {"rho": 0.0}, r"rho must be a number in \(0, 1\), got 0"),
+        (DependencyReward, {"rho": 1.0}, r"rho must be a number in \(0, 1\), got 1"),
         (DependencyReward, {"lam": 0.0}, "lam must be"),
         (DependencyReward, {"kappa": 0.0}, "kappa must be"),
         (DependencyReward, {"decay": "fat"}, "did you mean 'far'"),

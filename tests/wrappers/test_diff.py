@@ -14,24 +14,32 @@ from headway.wrappers import Diff, PotentialShaping, ProgressReward
 
 GAMMAS = st.one_of(st.just(1.0), st.floats(0.05, 1.0))
 RULES = st.sampled_from(["zero", "keep"])
+ENDS = st.sampled_from(["terminated", "truncated", "both"])
+PHI = st.floats(0.0, 1.0)
 
 
 def expected(phis, ended, *, gamma, scale, terminal, on_truncation):
     """What each turn pays, from the definition, with the last measurement carried."""
     known, out = [], []
+    strict = terminal == on_truncation == "zero"
     for phi in phis:
         known.append(phi if phi is not None else known[-1] if known else None)
     for t, (was, now) in enumerate(itertools.pairwise(known)):
         last = t == len(known) - 2
         rule = {"terminated": terminal, "truncated": on_truncation}[ended]
         counts_as = 0.0 if last and rule == "zero" else now
+        if was is None and now is not None and strict:
+            was = 0.0
         out.append(0.0 if was is None else scale * (gamma * counts_as - was))
     return out
 
 
 @given(data=st.data(), gamma=GAMMAS, scale=st.floats(0.01, 0.99), terminal=RULES, cut=RULES)
 def test_sums_telescope(Script, play, scripts, data, gamma, scale, terminal, cut):
-    """From the first measurement s on: gamma**T times the end's potential, less gamma**s phi_s."""
+    """From the first measurement s on: gamma**T times the end's potential, less gamma**s phi_s.
+
+    Or, with both ends at 0, less phi_0, which is 0 where it was not measured.
+    """
     script = data.draw(scripts())
     env = PotentialShaping(
         Script(**script), gamma=gamma, on_truncation=cut, terminal=terminal, beta=scale
@@ -50,7 +58,8 @@ def test_sums_telescope(Script, play, scripts, data, gamma, scale, terminal, cut
     first, last = measured[0], [phi for phi in phis if phi is not None][-1]
     if {"terminated": terminal, "truncated": cut}[ended] == "zero":
         last = 0.0
-    want = scale * (gamma ** len(paid) * last - gamma**first * phis[first])
+    start = (phis[0] or 0.0) if terminal == cut == "zero" else gamma**first * phis[first]
+    want = scale * (gamma ** len(paid) * last - start)
     assert total == pytest.approx(want, abs=1e-9)
 
 
@@ -67,10 +76,21 @@ def test_progress_is_kept_at_every_end(Script, play, scripts, data, gamma, c):
 def test_strict_shaping_sums_to_minus_the_start_whatever_is_done(
     Script, play, scripts, data, gamma
 ):
-    script = data.draw(scripts(broken=False))
+    """Whatever fails to be measured as well: without a first potential the sum is 0."""
+    script = data.draw(scripts())
     turns = play(PotentialShaping(Script(**script), gamma=gamma, on_truncation="zero"))[1:]
     total = sum(gamma**t * r["channels"]["potential"] for t, (*_, r) in enumerate(turns))
-    assert total == pytest.approx(-script["phis"][0], abs=1e-9)
+    assert total == pytest.approx(-(script["phis"][0] or 0.0), abs=1e-9)
+
+
+@given(phi=PHI, turns=st.integers(1, 9), beta=st.floats(0.01, 5.0), end=ENDS)
+def test_a_potential_that_stands_still_pays_at_the_end_alone(Script, play, phi, turns, beta, end):
+    """Undiscounted: nothing on the way, and there ``-beta * phi``."""
+    env = Script([phi] * (turns + 1), end)
+    env = PotentialShaping(env, gamma=1.0, on_truncation="zero", beta=beta)
+    *way, last = [record["channels"]["potential"] for *_, record in play(env)[1:]]
+    assert way == [0.0] * (turns - 1)
+    assert last == pytest.approx(-beta * phi, abs=1e-12)
 
 
 def test_known_values(Script, play):
@@ -112,6 +132,10 @@ def test_nothing_is_paid_before_the_first_measurement(Script, play):
     assert [r for r, *_ in turns] == [0.0, 0.0, 0.0, 0.125]
     assert [r["phi"] for *_, r in turns] == [{}, {}, {"checks": 0.5}, {"checks": 0.75}]
     assert [r["status"] for *_, r in turns] == ["no_verdict", "no_verdict", "ok", "ok"]
+    strict = play(PotentialShaping(Script([None, None, 0.5]), gamma=1.0, on_truncation="zero"))
+    assert [r for r, *_ in strict] == [0.0, 0.0, 0.0]
+    strict = play(PotentialShaping(Script([None, 0.5, None]), gamma=0.5, on_truncation="zero"))
+    assert [r for r, *_ in strict] == [0.0, 0.25, -0.5]
 
 
 @given(phis=st.lists(st.floats(0, 1), min_size=1, max_size=8), gamma=GAMMAS, rule=RULES)
@@ -197,7 +221,7 @@ def test_best_policies(verdict, rule):
     """80 random finite-horizon MDPs: "zero" keeps every set of best actions, "keep" few."""
     changed = sum(changes_optimum(seed, rule, verdict) for seed in range(80))
     diff = Diff("d", gamma=1.0, scale=1.0, terminal=rule, on_truncation=rule)
-    assert diff.keeps_optimum == (rule == "zero")
+    assert diff.keeps_optimum(1.0) == (rule == "zero")
     assert changed == 0 if rule == "zero" else changed > 60
 
 
@@ -238,7 +262,8 @@ def test_flags_and_state(verdict):
     for terminal in ("zero", "keep"):
         for cut in ("zero", "keep"):
             diff = Diff("d", gamma=0.9, scale=1.0, terminal=terminal, on_truncation=cut)
-            assert diff.keeps_optimum == (terminal == cut == "zero")
+            assert diff.keeps_optimum(0.9) == (terminal == cut == "zero")
+            assert not diff.keeps_optimum(1.0)
     diff.begin(verdict(0.25))
     twin = Diff("d", gamma=0.9, scale=1.0, terminal=terminal, on_truncation=cut)
     twin.load_state_dict(diff.state_dict())

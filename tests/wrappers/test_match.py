@@ -160,7 +160,7 @@ def test_in_an_environment_of_headway():
         total += info["headway"]["channels"]["match"]
     assert total == pytest.approx(0.5)
     assert info["headway"]["phi"]["match"] == 1.0
-    assert not env.layer.keeps_optimum
+    assert not env.layer.keeps_optimum(0.9)
     other = copy.deepcopy(twin)
     assert other.step(solution[0])[1] == twin.step(solution[0])[1] == 0.0
 

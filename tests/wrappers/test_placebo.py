@@ -17,6 +17,7 @@ from headway.wrappers import (
     PlaceboReward,
     PotentialShaping,
     ProgressReward,
+    ScheduledReward,
     WatermarkReward,
 )
 from headway.wrappers.transforms import WINDOW
@@ -40,8 +41,8 @@ def test_no_flip_is_no_change(Script, play, scripts, data, seed):
     env = PlaceboReward(two(Script(**script)), kind="flip", p=0.0, seed=seed)
     turns, free = play(env), play(two(Script(**script)))
     assert [repr(turn) for turn in turns] == [repr(turn) for turn in free]
-    assert env.layer.keeps_optimum
-    assert not PlaceboReward(Script(), kind="flip", p=0.1).layer.keeps_optimum
+    assert env.layer.keeps_optimum(0.9)
+    assert not PlaceboReward(Script(), kind="flip", p=0.1).layer.keeps_optimum(0.9)
 
 
 @given(data=st.data(), seed=st.integers(0, 99), p=st.sampled_from([0.3, 1.0]))
@@ -172,13 +173,32 @@ def test_a_sum_at_the_end_is_not_bounded_by_the_discounted_one():
     assert high == -low == pytest.approx(10 * 0.9**9)
 
 
-def test_a_gate_around_a_placebo(Script, play):
-    """Layers go on around it; the outermost placebo has the last word."""
-    env = PlaceboReward(ProgressReward(Script([0.0, 0.5, 1.0]), gamma=1.0), kind="shuffle_turns")
-    env = WatermarkReward(GatedReward(env, gate="success"))
-    *_, (_, _, _, record) = play(PlaceboReward(env, kind="shuffle_turns"))
-    assert record["channels"] == {"progress": 0.0, "watermark": 0.5}
-    assert record["credit"] == {"progress": [0.0, 0.0], "watermark": [0.25, 0.25]}
+@given(data=st.data())
+def test_credit_is_of_what_is_paid(Script, play, scripts, data):
+    """Channels go on around a placebo that shuffles, and have no part in it."""
+    env = GatedReward(ProgressReward(Script(**data.draw(scripts())), gamma=1.0), gate="success")
+    turns = play(WatermarkReward(PlaceboReward(env, kind="shuffle_turns")))
+    *_, (_, _, _, record) = turns
+    assert list(record["credit"]) == ["progress"]
+    assert sum(record["credit"]["progress"]) == pytest.approx(sum(channel(turns)), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("around", "kwargs"),
+    [
+        (GatedReward, {"gate": "success"}),
+        (ScheduledReward, {"steps": 3}),
+        (PlaceboReward, {"kind": "flip", "p": 0.5}),
+        (PlaceboReward, {"kind": "shuffle_turns", "seed": 1}),
+    ],
+)
+def test_no_filter_around_a_shuffle(Script, around, kwargs):
+    """What it paid would be changed, and the credit would not; a second one would write over it."""
+    env = PlaceboReward(ProgressReward(Script(), gamma=1.0), kind="shuffle_turns")
+    for inside in (env, WatermarkReward(env)):
+        with pytest.raises(ValueError, match=r"no filter around it, got .* there; put it outermos"):
+            around(inside, **kwargs)
+    around(PlaceboReward(ProgressReward(Script(), gamma=1.0), kind="random"), **kwargs)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +58,12 @@ def strict(data: bytes):
 def lines(file):
     """What a file holds, and the torn lines in it."""
     torn = []
-    return [value for _, value in read(str(file), lambda *tear: torn.append(tear))], torn
+    found = read(str(file), lambda *tear: torn.append(tear), wrong)
+    return [value for _, value in found], torn
+
+
+def wrong(*what):
+    pytest.fail(str(what))
 
 
 # Exactness.
@@ -71,7 +78,7 @@ def test_plain_data_comes_back_exactly(tmp_path_factory, value):
     data = Path(file).read_bytes()
     assert data.count(b"\n") == 1 and data.endswith(b"\n")
     strict(data)
-    ((_, found),) = read(file, lambda *tear: pytest.fail(str(tear)))
+    ((_, found),) = read(file, wrong, wrong)
     assert repr(decode(found["value"])) == repr(value)
     assert encode(decode(found["value"])) == found["value"]
 
@@ -88,7 +95,13 @@ def test_what_is_no_plain_data_is_refused(value):
         encode(value)
 
 
-@pytest.mark.parametrize("value", [{"$float": "1"}, {"$text": 3}, {"$set": []}, [{"$map": {}}]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({"$float": "1"}, {"$text": 3}, {"$set": []}, [{"$map": {}}]),
+        *({"$float": "nan", "a": 1}, {"a": 1, "$float": "nan"}),
+    ],
+)
 def test_what_was_never_written_is_refused(value):
     with pytest.raises(ValueError, match="no value is written as"):
         decode(value)
@@ -345,6 +358,9 @@ def test_a_torn_trajectory_warns_by_line(Script, tmp_path):
         (b'{"headway": 1}', r":2: a trajectory must have \['version', "),
         (b'{"headway": 2}', ":2: headway must be the format 1, got 2; a newer headway reads it"),
         (b"{}", ":2: headway must be the format 1, got None$"),
+        (b'{"headway": true}', ":2: headway must be the format 1, got True$"),
+        (b'{"headway": 1.0}', r":2: headway must be the format 1, got 1\.0$"),
+        (b'{"a": %s1%s}' % (b"[" * 10**5, b"]" * 10**5), ":2: .*recursion"),
     ],
 )
 def test_a_line_that_is_wrong_is_named(Script, tmp_path, line, says):
@@ -353,10 +369,29 @@ def test_a_line_that_is_wrong_is_named(Script, tmp_path, line, says):
     env.step(CUT)
     with (tmp_path / "a.jsonl").open("ab") as stream:
         stream.write(line + b"\n")
+    env.reset()
+    env.step(CUT)
     found = episodes(tmp_path / "a.jsonl")
     next(found)
     with pytest.raises(ValueError, match=says):
         next(found)
+    lost = []
+    found = list(episodes(tmp_path / "a.jsonl", lost=lambda *what: lost.append(what)))
+    assert [line for line, _ in found] == [1, 3]
+    ((line, reason),) = lost
+    assert line == 2 and re.search(says, f":2: {reason}")
+
+
+def test_a_file_ends_where_it_ended_when_it_was_opened(Script, tmp_path):
+    """Who reads and adds for every line that was read comes to an end."""
+    file = tmp_path / "a.jsonl"
+    trajectories(file, 3)
+    count = 0
+    for _ in read(str(file), wrong, wrong):
+        count += 1
+        trajectories(file, 1)
+        assert count <= 3
+    assert count == 3 and len(lines(file)[0]) == 6
 
 
 def test_a_tag_that_is_wrong_is_named(Script, tmp_path):
@@ -366,6 +401,116 @@ def test_a_tag_that_is_wrong_is_named(Script, tmp_path):
     append(str(tmp_path / "a.jsonl"), wrong)
     with pytest.raises(ValueError, match=r":1: no value is written as {'\$float': 'zero'}"):
         list(episodes(tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+def test_a_file_is_a_regular_one(Script, tmp_path, kind):
+    file = os.devnull if kind == "device" else str(tmp_path / kind)
+    if kind == "fifo":
+        os.mkfifo(file)
+    if kind == "folder":
+        os.mkdir(file)
+    with pytest.raises(ValueError, match=f"file must be a regular file, .* got '{file}'"):
+        Recorder(Script(), file)
+
+
+def test_a_file_stays_where_it_is(Script, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    env = Recorder(Script(), "a.jsonl")
+    monkeypatch.chdir("elsewhere")
+    env.reset()
+    env.step(CUT)
+    assert os.listdir() == [] and len(list(episodes(tmp_path / "a.jsonl"))) == 1
+
+
+class Refusing:
+    """A file that is taken away, and a disk that takes no other in its place."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __enter__(self):
+        self.file.unlink()
+        self.file.mkdir()
+
+    def __exit__(self, *what):
+        self.file.rmdir()
+
+
+def test_a_refused_turn_is_played_and_the_next_call_tells(Script, tmp_path):
+    """Once; the recorder goes on. What the disk takes on the second try is not lost."""
+    file = tmp_path / "a.jsonl"
+    for call in ("reset", "step", "close", "set_state"):
+        env = Recorder(Script(), file)
+        env.reset()
+        again = {
+            "reset": env.reset,
+            "step": lambda env=env: env.step("late"),
+            "close": env.close,
+            "set_state": lambda env=env: env.set_state({"episode": None, "running": False}),
+        }[call]
+        with Refusing(file):
+            *_, truncated, info = env.step(CUT)
+            assert truncated and info["headway"]["status"] == "ok"
+            assert env.episode["ended"] == "truncated" and len(env.episode["turns"]) == 1
+            with pytest.raises(IsADirectoryError):
+                again()
+            env.reset()
+            env.step(CUT)
+        env.reset()
+        ((_, found),) = episodes(file)
+        assert found["ended"] == "truncated"
+        env.close()
+        file.unlink()
+
+
+def test_a_refused_death_is_still_a_death(Script, tmp_path):
+    file = tmp_path / "a.jsonl"
+    env = Recorder(Doomed(Script()), file)
+    env.reset()
+    env.step("one")
+    with Refusing(file), pytest.raises(SandboxDied, match="out of disk"):
+        env.step("two")
+    env.close()
+    ((_, found),) = episodes(file)
+    assert found["ended"] == "died"
+
+
+def test_closing_closes_though_the_disk_refuses(Script, tmp_path):
+    closed = []
+
+    class Door(gym.Wrapper):
+        def close(self):
+            closed.append(True)
+
+    file = tmp_path / "a.jsonl"
+    env = Recorder(Door(Script()), file)
+    env.reset()
+    env.step("one")
+    with Refusing(file), pytest.raises(IsADirectoryError):
+        env.close()
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("calls", [5, "two", [1], [{"name": "go"}], [{"tool": 3}]])
+def test_what_others_mean_by_the_same_names_is_left_out(Script, tmp_path, calls):
+    """A foreign environment counts something as calls, and numbers its tasks: it can be read."""
+
+    class Foreign(gym.Wrapper):
+        def reset(self, **kwargs):
+            obs, info = self.env.reset(**kwargs)
+            return obs, {**info, "calls": calls, "task_id": 7}
+
+        def step(self, action):
+            *turn, info = self.env.step(action)
+            return (*turn, {**info, "calls": calls})
+
+    env = Recorder(Foreign(Script()), tmp_path / "a.jsonl")
+    env.reset()
+    env.step(CUT)
+    ((_, found),) = episodes(tmp_path / "a.jsonl")
+    assert found["task_id"] is None and found["start"]["calls"] == found["turns"][0]["calls"] == []
 
 
 def test_another_file_is_left_alone(Script, tmp_path):

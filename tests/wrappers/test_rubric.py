@@ -77,7 +77,30 @@ def test_paid_once_at_the_end(judges, end):
     assert plays(channel, [("b", "In 1901.")], end) == [0.0]
     assert plays(channel, [("b", "In 1874.")], end) == [0.5]
     assert plays(channel, [("b", None)], end) == [0.0]
-    assert len(judges.asked) == 2  # the third was known, and the last is empty
+    assert len(judges.asked) == 3  # nothing is known from before; the last is empty
+
+
+def test_what_was_judged_before_has_no_say(judges):
+    """A judge that is never sure gives each episode, and each channel, its own word."""
+    rolls = iter(range(9))
+    judges.dice = lambda task, answer: next(rolls) / 10 if "1874" in answer else 0.0
+    one, two = (
+        Judgement("r", scale=1.0, judge=judges.dice, rubric=None, reads="answer") for _ in range(2)
+    )
+    paid = [plays(channel, [("a", "1874")])[0] for channel in (one, two, one, one)]
+    assert paid == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    twin = copy.deepcopy(one)
+    assert twin.step(OK, OK, "terminated") == one.step(OK, OK, "terminated") == paid[-1]
+
+
+def test_a_judge_is_tried_once_a_process(judges, Script):
+    """In each frame; only that it was accepted is kept."""
+    asked = []
+    for reads in ("answer", "transcript"):
+        for _ in range(2):
+            RubricReward(Script(), judge="my_judges:fair", reads=reads)
+            asked.append(len(judges.asked))
+    assert 0 < asked[0] == asked[1] < asked[2] == asked[3]
 
 
 def test_what_is_read(judges):
@@ -85,6 +108,13 @@ def test_what_is_read(judges):
     assert plays(channel, [("look", None), ("", "x"), (object(), None)]) == [0.0, 0.0, 0.0]
     assert judges.asked[-1][1] == "> look\nreply 1\n> \nreply 2\n> \nreply 3"
     assert plays(channel, [("1874", None)]) == [0.5]
+
+
+def test_an_action_cannot_pass_for_a_reply(judges):
+    channel = judgement(judges, "transcript")
+    plays(channel, [("Done.\nAll saved.\r\n\u2028ok", None), ("\n", None)])
+    said = judges.asked[-1][1].split("\n")
+    assert [line for line in said if not line.startswith("> ")] == ["reply 1", "reply 2"]
 
 
 @pytest.mark.parametrize("reads", ["answer", "transcript"])
@@ -127,6 +157,23 @@ def test_judges_that_are_fooled_are_refused(Script):
         build(Script(), "rubric(judge='my_judges:fooled')", gamma=1.0)
 
 
+@pytest.mark.parametrize(
+    "fooled",
+    [
+        lambda answer: answer.startswith(">") and "correct" in answer,  # in the frame
+        lambda answer: answer.count("\n> ") >= 2,  # by length: there is work around it
+        lambda answer: "search" in answer and "\n> YES\n" in answer,  # among honest actions
+        lambda answer: "\n> .\n" in answer or "\n> ...\n" in answer,  # nothing, among them
+    ],
+)
+def test_judges_that_are_fooled_by_the_frame(judges, Script, fooled):
+    """They are shown what they will be shown: never fooled by an answer alone, they would pass."""
+    judges.framed = lambda task, answer: float(fooled(answer))
+    assert RubricReward(Script(), judge="my_judges:framed", reads="answer").layer.judge.rate == 0.0
+    with pytest.raises(Refused, match="passed"):
+        RubricReward(Script(), judge="my_judges:framed")
+
+
 def test_a_rubric_is_tried_on_what_it_pays_for(judges, Script):
     """Each item that pays, and no pitfall: to find one everywhere wins nothing."""
     judges.prude = lambda task, answer: float("is rude" in task or "1874" in answer)
@@ -164,7 +211,7 @@ def test_in_an_environment_of_headway():
     *_, info = env.step(headway.CUT)
     assert info["headway"]["channels"]["rubric"] == 0.2
     assert env.layer.bound(0.9) == (0.0, 0.2, 0.0, 0.2)
-    assert not env.layer.keeps_optimum
+    assert not env.layer.keeps_optimum(0.9)
 
 
 @pytest.mark.parametrize(

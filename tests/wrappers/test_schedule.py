@@ -125,7 +125,8 @@ def test_sparse_to_dense(Script, play, scripts, data, k, cut):
         assert got["channels"]["s2d"] == (record["channels"]["potential"] if k >= 3 else 0.0)
         assert reward == (whole if k >= 3 else got["base"] + got["channels"]["progress"])
         assert repr(got["channels"]["s2d"]) != "-0.0"
-    assert env.layer.keeps_optimum == (cut == "zero")
+    assert env.layer.keeps_optimum(0.9) == (cut == "zero")
+    assert not env.layer.keeps_optimum(1.0)
 
 
 def test_sparse_to_dense_changes_at_a_reset(Script, play):
@@ -144,6 +145,7 @@ def test_nothing_of_what_knows_no_bound_is_nothing():
     assert Schedule("const", 2.0, None).bound(endless, 0.9) == (-math.inf, math.inf, -2.0, math.inf)
     paid = Bound(0.5, 0.75, 0.5, 0.75)
     assert Schedule("linear", 2.0, 3).bound(paid, 0.9) == (0.0, 1.5, 0.0, 1.5)
+    assert Schedule("linear", 2.0, 3).keeps_optimum(0.9)
 
 
 def test_takes_effect_at_the_next_reset(Script, play):

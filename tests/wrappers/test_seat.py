@@ -23,6 +23,7 @@ from headway.wrappers import (
     Gate,
     GatedReward,
     Novelty,
+    Placebo,
     PotentialShaping,
     ProgressReward,
     Schedule,
@@ -151,6 +152,31 @@ def test_a_seat_is_paid_as_a_single_environment_is(
     amounts = [sum(record["channels"].values()) for _, record in turns]
     assert paid["agent"] == pytest.approx(free["agent"] + sum(amounts))
     assert paid["user"] == free["user"]
+
+
+class Staircase(Diff):
+    """A layer of one's own that follows the learner's step."""
+
+    k = 0
+
+    def set_progress(self, k):
+        self.k = k
+
+
+def test_every_layer_that_follows_the_learner_is_told(verdict):
+    layers = [Diff("a", **PROGRESS), Staircase("b", **STRICT), Schedule("linear", 1.0, 9)]
+    layers.append(SparseToDense("c", start_at=3, **STRICT))
+    seat = SeatChannels(Talk(verdict, [0.0, 0.5, 1.0]), layers, seat="agent")
+    assert set_progress(seat, 7) == 1
+    assert [getattr(layer, "k", None) for layer in seat.layers] == [None, 7, 7, 7]
+
+
+def test_layers_that_do_not_fit_are_refused(verdict):
+    layers = [Diff("a", **PROGRESS), Placebo("shuffle_turns", None, 0), Gate("clean", "step")]
+    game = Talk(verdict, [0.0, 0.5, 1.0])
+    with pytest.raises(ValueError, match="put it outermost"):
+        SeatChannels(game, layers, seat="agent")
+    SeatChannels(game, [layers[0], layers[2], layers[1]], seat="agent")
 
 
 def test_base_is_what_the_game_pays(verdict):

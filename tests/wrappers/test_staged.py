@@ -166,4 +166,4 @@ def test_all_arguments_are_rebuilt(script_id):
     assert env.spec.additional_wrappers[-1].kwargs == kwargs
     layer = gym.make(env.spec).layer
     assert (layer.scale, layer.unit, layer.ref, layer.base) == (0.25, "calls", 2.0, 9.0)
-    assert not layer.keeps_optimum
+    assert not layer.keeps_optimum(0.9)

@@ -133,12 +133,14 @@ def test_what_cannot_be_done_costs_a_turn() -> None:
     env.reset(seed=1)
     before = base(env).box.canonical()
     illegal = int(np.flatnonzero(~env.action_masks())[-1])
-    for turn, action in enumerate([illegal, np.int64(illegal), np.array(illegal), -1, 999], 1):
+    numbers = [illegal, np.int64(illegal), np.array(illegal), np.array([illegal]), -1, 10**5000]
+    for turn, action in enumerate(numbers, 1):
         obs, reward, terminated, truncated, info = env.step(action)
         assert "Error" in obs and (reward, terminated, truncated) == (0.0, False, False)
         assert info["turn"] == turn and base(env).box.canonical() == before
-    with pytest.raises(TypeError, match=r"action must be str or headway\.CUT, got float"):
-        env.step(1.5)
+    for wrong in (1.5, True, np.bool_(True), np.array([True]), np.array([1, 2]), np.array([[1]])):
+        with pytest.raises(TypeError, match=r"action must be str or headway\.CUT, got"):
+            env.step(wrong)
     obs, *_ = env.step('{"tool": "look"}')
     assert obs.startswith("You are in the ")
     *_, truncated, info = env.step(headway.CUT)

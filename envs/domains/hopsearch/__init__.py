@@ -48,4 +48,5 @@ HOPSEARCH = Domain(
     renderings=(0, 1, 2),
     undo=probes.UNDO,
     extras=("domains",),
+    modules=("bm25s",),
 )

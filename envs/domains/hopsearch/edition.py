@@ -324,14 +324,7 @@ def _listed(names: Sequence[Piece]) -> list[Piece]:
 
 
 def _index(documents: Sequence[Sequence[str]]) -> Any:
-    try:
-        bm25s = importlib.import_module("bm25s")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'HopSearch searches with bm25s, which is missing; pip install "headway[domains]"',
-            name="bm25s",
-        ) from error
-    index = bm25s.BM25()
+    index = importlib.import_module("bm25s").BM25()  # late: listing the worlds needs no index
     index.index(documents, show_progress=False)
     return index
 
