@@ -8,10 +8,10 @@ episode: ``pays + gamma**k * rest_after - rest_before``, discounted from the rep
 beginning, for some way to end the episode. Shaping that gives back is worth nothing by that
 measure, whatever it pays on the way; a gate that withholds to the last turn is worth what it adds
 there. A loop is a *farm* if repeating it is worth something without end, and comes to more than
-nothing in all. Whether it ends is read off the tail, the last three quarters of the repetitions:
-none of them may cost anything, and their worth must not run out, see :func:`endless`. So a quiet
-start hides nothing; new best values, first visits and amounts that fall like 1/n**2 are no farms,
-and a count's 1/sqrt(n) is one. Where the layers remember the same after a repetition as before, it
+nothing in all. Whether it ends is read off the later repetitions: they have to be worth something
+regularly, and their worth must not run out, see :func:`endless`. So a quiet start hides nothing.
+Chance, new best values, first visits and amounts that fall like 1/n**2 are no farms, and a count's
+1/sqrt(n) is one. Where the layers remember the same after a repetition as before, it
 is proved that this goes on; else it is taken to go on unless the layers declare a finite bound for
 undiscounted sums, which is then held against what the loop has paid. An episode may end by handing
 in, by a solution, or by idling until it is cut.
@@ -148,21 +148,34 @@ def endless(paid: Sequence[float]) -> bool:
         paid: What each repetition paid, in order.
 
     Returns:
-        True if there are four at least, and of the last three quarters, each taken together:
-        nothing in them cost anything, the last two paid, the last no less than the one before, or
-        else little enough less. Amounts that fall like ``(m + n)**-p`` have an endless sum exactly
-        if their reciprocals do not bend upwards, whatever ``m`` is: so it does not matter how many
-        turns came before. The first of the three may have paid nothing if each is of two
-        repetitions at least.
+        True if there are four at least, they pay regularly, and the last quarter together pays no
+        less than the one before, or little enough less: amounts that fall like ``(m + n)**-p`` have
+        an endless sum exactly if their reciprocals do not bend upwards, whatever ``m`` is. So it
+        does not matter how many turns came before. To pay regularly is to pay more than ``TINY``
+        every time from the second on; of sixteen at least, also in all of the last half while
+        nothing costs anything in the quarter before, or no less each time at intervals that differ
+        by one at most.
     """
     size = len(paid) // 4
     tail = paid[len(paid) - 3 * size :]
     early, late, last = (sum(tail[n * size : (n + 1) * size]) for n in range(3))
-    if not (size and min(tail) >= -TINY and late > TINY and last > TINY):
+    steady = size > 0 and min(paid[1:]) > TINY
+    quiet = size > 3 and min(tail) >= -TINY and min(tail[size:]) > TINY
+    if not (steady or quiet or (size > 3 and _regular(paid))):
         return False
     if last >= late * (1.0 - TINY):
-        return early > TINY or size > 1
+        return True
     return early > TINY and 2.0 / late * (1.0 + TINY) >= 1.0 / early + 1.0 / last
+
+
+def _regular(paid: Sequence[float]) -> bool:
+    """Whether nothing costs, and payments do not fall and come at intervals that are the same."""
+    hits = [n for n, amount in enumerate(paid) if amount > TINY]
+    gaps = [later - hit for hit, later in pairwise(hits)]
+    if len(hits) < 4 or min(paid) < -TINY or max(gaps) - min(gaps) > 1:
+        return False
+    through = hits[0] < max(gaps) and len(paid) - hits[-1] <= max(gaps)
+    return through and all(paid[b] >= paid[a] * (1.0 - TINY) for a, b in pairwise(hits))
 
 
 def play(env: gym.Env[Any, Any], farmer: str, begun: Play, gamma: float) -> Harvest:

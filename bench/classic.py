@@ -260,7 +260,10 @@ def seeds(count: int, purpose: str, commit: str) -> list[int]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean of at least two independent values, by Student's t."""
+    """95 % interval of the mean of at least two independent values, by Student's t.
+
+    That of a share may pass 0 or 1, where printed and drawn ones are cut.
+    """
     from scipy.stats import t  # type: ignore[import-untyped]
 
     half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
@@ -380,6 +383,8 @@ def _print(goals: int, steps: int, used: Sequence[int], rows: Mapping[str, Any])
         if name not in row:
             return ""
         low, high = row[f"{name}_95"]
+        if name != "minus_sparse":
+            low, high = max(0.0, low), min(1.0, high)
         return f"{row[name]:.3f} ({low:.3f} to {high:.3f})"
 
     title = f"House, {goals} goal{'s' * (goals > 1)}: {steps:,} steps, seeds {list(used)}, 95 %"

@@ -650,6 +650,15 @@ def test_what_a_file_says_does_not_reach_the_terminal_raw(run, tmp_path, monkeyp
     assert re.search(rf"^headway: {file}:4: '\[/x\] .* cannot be played", err, re.MULTILINE)
 
 
+def test_modules_of_the_current_folder_are_for_trusted_files(run, tmp_path, monkeypatch):
+    """A file that is not trusted has nothing there to be found."""
+    file = str(tmp_path / "a.jsonl")
+    run("eval", "Apps", "--episodes", "1", "--record", file)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    assert run("rescore", file)[0] == 0 and "" not in sys.path
+    assert run("rescore", file, "--trust")[0] == 0 and "" in sys.path
+
+
 AUDIT_KEYS = [
     *("id", "stack", "gamma", "on_truncation", "tasks", "channels", "optimum_preserved"),
     *("optimum_claimed", "optimum_counterexample", "dominance", "starc", "no_verdict", "sound"),
@@ -693,12 +702,13 @@ def test_audit_names_the_loop(run, monkeypatch):
     assert "The stack is NOT sound." in out
 
 
-def test_audit_of_a_false_claim(run):
-    """Shaping under another discount than the learner's."""
+def test_audit_of_shaping_under_another_discount(run):
+    """It claims nothing, rightly, and can be farmed."""
     argv = ["audit", "Apps", "--stack", "potential(gamma=1.0)", "--gamma", "0.9", "--tasks", "1"]
     status, out, _ = run(*argv, "--json")
     found = one_object(out)
-    assert status == 1 and found["optimum_claimed"] and not found["optimum_preserved"]
+    assert status == 1 and not found["optimum_claimed"] and not found["optimum_preserved"]
+    assert [one["verdict"] for one in found["channels"]] == ["farmed"]
     assert found["optimum_counterexample"]["instead"]["actions"]
 
 

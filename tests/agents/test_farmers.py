@@ -102,12 +102,15 @@ def test_what_goes_on_and_what_runs_out(count):
         (lambda n: 1.0 if n == 1 else 0.0, False),
         (lambda n: -0.1, False),
         (lambda n: 0.3 if n % 2 else -0.1, False),
+        (lambda n: 0.1 if n > count // 2 else 0.1 * (n % 2) - 0.05, False),
         (lambda n: 0.0 if n == count - 1 else 0.1, False),
     ):
         assert endless([pays(n) for n in range(1, count + 1)]) is goes_on
     assert not endless([0.1] * 3)
     late = 2 * (count // 4)
-    assert endless([0.0] * (count - late) + [0.1] * late) is (count >= 8)
+    assert endless([0.0] * (count - late) + [0.1] * late) is (count >= 16)
+    assert endless([0.1 * (n % 4 == 3) for n in range(count)]) is (count >= 16)
+    assert not endless([0.1 * (n in (1, 5, 6, 11, 12)) for n in range(count)])  # chance
     assert not endless([math.nan] * count)
 
 

@@ -137,7 +137,9 @@ def test_returns_are_those_of_the_evaluation(tmp_path):
 
 def test_a_discount_that_no_layer_was_given(tmp_path):
     file = str(tmp_path / "a.jsonl")
-    told = evaluate("headway/Apps-v0", "oracle", episodes=1, stack="gate", gamma=0.9, record=file)
+    told = evaluate(
+        "headway/Apps-v0", "oracle", episodes=1, stack="watermark", gamma=0.9, record=file
+    )
     found = rescore(file)
     assert found.same and found.gammas == (0.9, 0.9) and found.was == found.now == told.returns
 

@@ -134,6 +134,7 @@ def test_wrong_usage(arguments: str, message: str, capsys: pytest.CaptureFixture
 def test_a_policy_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Success rises within 60,000 steps of shaped training; a longer one is the experiment."""
     monkeypatch.setattr(classic, "TESTS", 20)
+    monkeypatch.setattr(classic, "WORLDS", 16)
     curve = classic.train(Job("potential", 1, 1.5e-3, 7, 60_000)).curve
     assert len(curve) == 12
     assert statistics.fmean(curve[-3:]) > statistics.fmean(curve[:3]) + 0.1

@@ -216,6 +216,12 @@ def test_filters_bound_what_is_inside_them(Script):
             "layer of stack must name something as 'module:attribute', got 'no_such_module:f'",
         ),
         ("progress,progress", "may hold channel 'progress' only once"),
+        ("progress(cc=0.3)", "its arguments are .*'c'.*, got 'cc'; did you mean 'c'"),
+        ("anneal", r"it needs \['steps'\]; write anneal\(steps=...\)"),
+        ("progress(c=0.1,c=0.2)", "an argument given twice"),
+        ("gate,progress", "no channel is inside it; write layers from the inside out"),
+        ("builtins:callable", "that cannot be made"),
+        ("numpy:array_no", "got 'numpy:array_no': .*array_no"),
     ],
 )
 def test_what_it_refuses(Script, text, message):
