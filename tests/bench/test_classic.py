@@ -96,7 +96,8 @@ def test_what_is_done_is_not_done_again(
         for seed, steps in [(1, 6000), (2, 6000), (9, 3000)]
     ]
     lines = [json.dumps({"commit": "c", **asdict(entry)}) + "\n" for entry in entries]
-    lines.append(lines[0].replace('"c"', '"d"').replace("0.1", "0.9"))  # of another commit
+    other = run("sparse", 1, 0.9, rate=1.5e-3, steps=6000)
+    lines.append(json.dumps({"commit": "d", **asdict(other)}) + "\n")
     (tmp_path / "runs.jsonl").write_text("".join(lines) + '{"job": {"arm": "spar')
     monkeypatch.setattr(classic, "seeds", lambda count, purpose, commit: [9])
     status = main(
