@@ -30,8 +30,8 @@ def quick_run():
 
 @pytest.fixture(scope="module")
 def measured():
-    """A quick run and what it told; taken again, eight times at most, while the machine is busy."""
-    for _ in range(8):
+    """A quick run and what it told; taken again, four times at most, while the machine is busy."""
+    for _ in range(4):
         run = quick_run()
         if not too_slow(run[0]):
             break
