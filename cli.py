@@ -631,9 +631,10 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help=f"{', '.join(AGENTS)} (default: oracle); module:ATTRIBUTE for a function of your own "
         "that makes an agent from a seed",
     )
-    for sub in (score, again):
+    for sub in (score, again, farm):
         sub.add_argument(
             "--stack",
+            required=sub is farm,
             metavar="LAYERS",
             help="reward layers, from the inside out, for example 'progress(c=0.3),gate'"
             + ("; without it those that were recorded" if sub is again else ""),
@@ -641,14 +642,17 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         sub.add_argument(
             "--gamma",
             type=_gamma,
+            required=sub is farm,
             metavar="X",
             help="the learner's discount per turn, in (0, 1], for --stack and the returns",
         )
         sub.add_argument(
             "--on-truncation",
             type=_one_of(("zero", "keep")),
+            default="zero" if sub is farm else None,  # elsewhere it is told when it is of no use
             metavar="zero|keep",
-            help="what shaping in --stack takes a cut episode for: ended, or bootstrapped (zero)",
+            help="what shaping in --stack takes a cut episode for: ended, or bootstrapped "
+            "(default: zero)",
         )
     score.add_argument("--record", metavar="FILE", help="add every episode to a file, as JSON")
     again.add_argument("file", metavar="FILE", help="what --record wrote")
@@ -660,26 +664,6 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         action="store_true",
         help="import and run what FILE names, a world of your own for example: only for files from "
         "somebody who may run programs as you",
-    )
-    farm.add_argument(
-        "--stack",
-        required=True,
-        metavar="LAYERS",
-        help="reward layers, from the inside out, for example 'progress(c=0.3),gate'",
-    )
-    farm.add_argument(
-        "--gamma",
-        type=_gamma,
-        required=True,
-        metavar="X",
-        help="the learner's discount per turn, in (0, 1]",
-    )
-    farm.add_argument(
-        "--on-truncation",
-        type=_one_of(("zero", "keep")),
-        default="zero",
-        metavar="zero|keep",
-        help="what shaping takes a cut episode for: ended, or bootstrapped (default: zero)",
     )
     for sub, name, most, default, says in (
         (score, "--episodes", MOST, 100, "episodes in all"),

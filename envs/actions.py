@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from headway.envs.wording import brief, near, quoted, whole
 
@@ -31,8 +31,7 @@ MAX_DIGITS = 400
 """Digits of one integer, below the least limit that an interpreter can be set to."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     """One well-formed call, whose tool and arguments are still to be checked."""
 
     tool: str

@@ -36,9 +36,9 @@ def _revive(message: str, by: Literal["agent", "infra"]) -> SandboxDied:
     return SandboxDied(message, by=by)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, it would take three times as long to make, at every call
 class Reply:
-    """What one tool call came to.
+    """What one tool call came to; not to be changed.
 
     Attributes:
         text: As the agent would read it, uncut.

@@ -165,7 +165,8 @@ class ToolEnv(gym.Env[str, str | Cut]):
                 raise
             return self._destroyed(death)
         submitted = bool(self.box.table("submission"))
-        last = action is CUT or self._turn >= self.instance.task.max_turns
+        task = self.instance.task
+        last = action is CUT or self._turn >= task.max_turns
         if last and not submitted:
             self.box.put("submission", "end", {"answer": ""})
         verdict = self.grade() if submitted or last or self.ends_on == "success" else None

@@ -267,6 +267,7 @@ class Grader:
         self._holds: list[bool] = [False] * len(self.checks)
         self._tables: dict[str, Table] = {}
         self._damage: dict[str, tuple[bool, tuple[str, ...]]] = {}
+        self._changed: tuple[bool, list[str]] | None = None
         self._names: tuple[str, ...] = ()
         self._order: tuple[str, ...] = tuple(self._readers)
         self._last: tuple[Hashable, Verdict] | None = None
@@ -295,6 +296,7 @@ class Grader:
             self._tables.clear()
             self._counted = None
             self._damage.clear()
+            self._changed = None
             self._last = None
             return Verdict(
                 progress=math.nan,
@@ -311,18 +313,22 @@ class Grader:
         if names != self._names:
             self._names = names
             self._tables.clear()
+            self._changed = None
             self._order = tuple(dict.fromkeys((*self._readers, *names)))
         turned = False
+        read, known = state.table, self._tables.get
         for name in self._order:
-            table = state.table(name)
-            if self._tables.get(name) is table:
+            table = read(name)
+            if known(name) is table:
                 continue
             for index in self._readers.get(name, ()):
                 holds = self._tests[index](state)
                 turned = turned or holds is not self._holds[index]
                 self._holds[index] = holds
-            moved = changes(name, state.start.table(name), table) if name in names else ()
-            self._damage[name] = self._allowed.judge(name, moved)
+            if name in names:
+                moved = changes(name, state.start.table(name), table)
+                self._damage[name] = self._allowed.judge(name, moved)
+                self._changed = None
             self._tables[name] = table
         if turned or self._counted is None:
             marks = self._plan.stands(self._holds)
@@ -332,14 +338,11 @@ class Grader:
             failed = [f"guard {g.id}" for g, h in zip(guards, held, strict=True) if not h]
             self._counted = (ok, base, failed)
         ok, base, failed = self._counted
-        changed = False
-        damage: list[str] = []
-        for name in names:
-            differs, bad = self._damage[name]
-            if differs:
-                changed = True
-                damage += bad
-        damage += failed
+        if self._changed is None:
+            judged = [self._damage[name] for name in names]
+            self._changed = (any(d for d, _ in judged), [b for _, bad in judged for b in bad])
+        changed, bad = self._changed
+        damage = [*bad, *failed]
         success = not damage and all(ok.values())
         # What a frozen dataclass does for each field by itself costs three times as much.
         verdict = object.__new__(Verdict)
@@ -383,6 +386,8 @@ def penalty(violations: int) -> float:
 
     It never becomes flat, so damage past the third is not free.
     """
+    if not violations:
+        return 1.0
     return float(0.5 ** min(3, violations) * 0.9 ** max(0, violations - 3))
 
 
@@ -398,7 +403,8 @@ def changes(name: str, start: Table, now: Table) -> tuple[Change, ...]:
         elif was is not row and was != row:
             fields = tuple(f for f in {**was, **row} if was.get(f, _GONE) != row.get(f, _GONE))
             found.append(Change(name, key, "edited", fields, row))
-    found += [Change(name, k, "deleted", tuple(r), r) for k, r in start.items() if k not in now]
+    if len(now) - sum(change.kind == "new" for change in found) < len(start):
+        found += [Change(name, k, "deleted", tuple(r), r) for k, r in start.items() if k not in now]
     return tuple(found)
 
 

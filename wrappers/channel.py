@@ -87,18 +87,13 @@ class Channel(Layer, ABC):
         name: Its key in ``info["headway"]["channels"]``.
         potential: Name of the potential that it reads; None where it reads none.
         phi: Last measured value of that; None before the first measurement.
+        failed: Why it could not measure on the last turn, beside the verdict; empty if it could.
+            It paid as for standing still then: no reward of that turn, so the episode is masked.
     """
 
     potential: str | None = None
     phi: float | None = None
-
-    @property
-    def failed(self) -> str:
-        """Why it could not measure on the last turn, beside the verdict; empty if it could.
-
-        It paid as for standing still then: no reward of that turn, so the episode is masked.
-        """
-        return ""
+    failed: str = ""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:

@@ -39,26 +39,27 @@ class PotentialChannel(Channel):
         self.hears = self.signal.hears
         self.phi = None
 
-    @property
-    def failed(self) -> str:
-        """Why the potential could not be measured; empty if it could."""
-        return self.signal.failed
-
     def hear(self, action: Any, observation: Any, info: Mapping[str, Any], look: Look) -> None:
         """Passes on to the potential what a turn looked like."""
+        self.failed = ""
         self.signal.hear(action, observation, info, look)
 
     def begin(self, before: Verdict) -> None:
         """Takes the potential of the first state."""
         self.signal.begin(before)
-        self.phi = self.signal.value(before) if before.status == "ok" else None
+        self.phi = self._measured(before) if before.status == "ok" else None
 
     def moved(self, after: Verdict) -> tuple[float | None, float | None]:
         """The last measurement and this one; the same one twice where there is no verdict."""
         was = self.phi
         if after.status == "ok":
-            self.phi = after.progress if self.direct else self.signal.value(after)
+            self.phi = after.progress if self.direct else self._measured(after)
         return was, self.phi
+
+    def _measured(self, verdict: Verdict) -> float | None:
+        value = self.signal.value(verdict)
+        self.failed = self.signal.failed
+        return value
 
     def state_dict(self) -> dict[str, Any]:
         """The memory as a copy, that of the potential in it."""
@@ -73,6 +74,7 @@ class PotentialChannel(Channel):
         rest = {name: value for name, value in state.items() if name != "signal"}
         super().load_state_dict(rest)
         self.signal.load_state_dict(state.get("signal", {}))
+        self.failed = self.signal.failed
 
 
 class Diff(PotentialChannel):
@@ -123,7 +125,7 @@ class Diff(PotentialChannel):
         # moved(), written out: this runs every turn.
         was = now = self.phi
         if after.status == "ok":
-            now = self.phi = after.progress if self.direct else self.signal.value(after)
+            now = self.phi = after.progress if self.direct else self._measured(after)
         if was is None or now is None:
             if now is None or not self.strict:
                 return 0.0

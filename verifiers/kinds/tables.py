@@ -117,7 +117,7 @@ def _literal(gold: Any) -> Test:
 
 def _text(gold: Any) -> Test:
     wanted = tidy(_string(gold))
-    return lambda value: isinstance(value, str) and tidy(value) == wanted
+    return lambda value: isinstance(value, str) and (value == wanted or tidy(value) == wanted)
 
 
 def _number(gold: Any) -> Test:
@@ -287,9 +287,13 @@ def _rows(args: Mapping[str, Any]) -> Callable[[View], bool]:
         key = _string(args["key"])
         return lambda view: (row := view.table(name).get(key)) is not None and match(row)
     least, exact = _count(args.get("count", 1))
+    texts = [(field, gold) for field, gold in args["where"].items() if isinstance(gold, str)]
 
     def test(view: View) -> bool:
-        found = sum(map(match, view.table(name).values()))
+        rows: Iterable[Row] = view.table(name).values()
+        for field, gold in texts:  # rules most rows out, without a call for each
+            rows = [row for row in rows if row.get(field) == gold]
+        found = sum(map(match, rows))
         return found == least if exact else found >= least
 
     return test
