@@ -83,13 +83,22 @@ def named(name: str, value: str, known: Mapping[str, T]) -> T:
         raise ValueError(
             f"{name} must be {choice}'module:attribute', got {value!r}{nearest(value, known)}"
         )
+    found: T = find(name, value)
+    if not callable(found):
+        raise ValueError(f"{name} must name something that can be called, got {value!r}")
+    return found
+
+
+def find(name: str, value: str) -> Any:
+    """What ``"module:attribute"`` names.
+
+    Raises:
+        ValueError: There is no such module or attribute.
+    """
     module, _, attribute = value.partition(":")
     try:
-        found: T = getattr(import_module(module), attribute)
+        return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{name} must name something as 'module:attribute', got {value!r}: {error}"
         ) from error
-    if not callable(found):
-        raise ValueError(f"{name} must name something that can be called, got {value!r}")
-    return found

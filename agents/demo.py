@@ -10,10 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from importlib.metadata import version
-from importlib.resources import files
-from string import Template
 from typing import Any
 
 import gymnasium as gym
@@ -23,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from headway.agents.evaluate import Evaluation, evaluate
+from headway.agents.page import Axis, Line, bars, broken, chart, checked, fill, plain
 from headway.agents.scripted import AGENTS, Oracle
 from headway.envs.actions import ToolCall, parse_action
 from headway.wrappers import GatedReward, PotentialShaping, ProgressReward
@@ -217,27 +215,27 @@ def short(action: str) -> str:
 
 def page(played: Played, compared: Sequence[Evaluation]) -> str:
     """The demo as one HTML file without anything from outside."""
-    template = Template(files(__package__).joinpath("demo.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        version=escape(version("headway")),
-        task_id=escape(played.task_id),
-        instruction=escape(played.instruction),
-        stack=escape(inspect.getsource(stack)),
-        earned=escape(EARNED),
+    return fill(
+        "demo.html",
+        version=plain(version("headway")),
+        task_id=plain(played.task_id),
+        instruction=plain(played.instruction),
+        stack=plain(inspect.getsource(stack)),
+        earned=plain(EARNED),
         timeline=_timeline(played),
         turns="\n".join(_turn(n, played) for n in range(len(played.turns))),
         sums=_sums(played),
-        episodes=compared[0].episodes,
-        difficulty=DIFFICULTY,
+        episodes=str(compared[0].episodes),
+        difficulty=str(DIFFICULTY),
         curves=_curves(compared),
         legend=" ".join(
-            f'<li><svg viewBox="0 0 28 8"><path class="line {escape(found.agent)}" d="M0 4H28"/>'
-            f"</svg>{escape(found.agent)}</li>"
+            f'<li><svg viewBox="0 0 28 8"><path class="line {plain(found.agent)}" d="M0 4H28"/>'
+            f"</svg>{plain(found.agent)}</li>"
             for found in compared
         ),
         agents="\n".join(map(_agent, compared)),
         next="\n".join(
-            f"<li><code>{escape(command)}</code> <span>{escape(what)}</span></li>"
+            f"<li><code>{plain(command)}</code> <span>{plain(what)}</span></li>"
             for command, what in NEXT
         ),
     )
@@ -247,50 +245,26 @@ def _timeline(played: Played) -> str:
     """A table with a column for each turn: progress, checks, channels."""
     turns = range(len(played.turns))
     head = "".join(f'<th><a href="#turn-{n + 1}">{n + 1}</a></th>' for n in turns)
-    rows = [f"<tr><th></th>{head}</tr>", _bars("progress", [t.progress for t in played.turns])]
+    rows = [f"<tr><th></th>{head}</tr>", bars("progress", [t.progress for t in played.turns])]
     for check in played.checks:
-        cells = "".join(
-            f'<td class="{"on" if check in turn.counting else "off"}"></td>'
-            for turn in played.turns
-        )
-        rows.append(f'<tr class="check"><th>{_name(check)}</th>{cells}</tr>')
+        rows.append(checked(check, [check in turn.counting for turn in played.turns]))
     for channel in played.turns[0].earned:
-        rows.append(_bars(f"{channel} earned", [t.earned[channel] for t in played.turns], "pay"))
-    rows.append(_bars("reward paid", [t.reward for t in played.turns], "pay"))
+        rows.append(bars(f"{channel} earned", [t.earned[channel] for t in played.turns], "pay"))
+    rows.append(bars("reward paid", [t.reward for t in played.turns], "pay"))
     return "\n".join(rows)
-
-
-def _bars(name: str, values: Sequence[float], what: str = "") -> str:
-    """One row of bars on a common zero line, as high as the row's largest value."""
-    top, low = max(0.0, *values), min(0.0, *values)
-    span = top - low or 1.0
-
-    def bar(value: float) -> str:
-        bottom, height = (min(value, 0.0) - low) / span, abs(value) / span
-        side = "below" if value < 0 else "above"
-        style = f"bottom:{bottom:.1%};height:{height:.1%}"
-        return f'<td title="{value:+.3f}"><i class="{side}" style="{style}"></i></td>'
-
-    row = f"<th>{_name(name)}</th>{''.join(map(bar, values))}"
-    return f'<tr class="bars {what}" style="--zero:{-low / span:.1%}">{row}</tr>'
-
-
-def _name(text: str) -> str:
-    """A name that may be broken where its words end."""
-    return escape(text).replace(".", ".<wbr>").replace("_", "_<wbr>")
 
 
 def _turn(number: int, played: Played) -> str:
     """What happened in one turn."""
     turn = played.turns[number]
     before = played.turns[number - 1].counting if number else ()
-    gained = "".join(f"<li>{_name(check)}</li>" for check in turn.counting if check not in before)
+    gained = "".join(f"<li>{broken(check)}</li>" for check in turn.counting if check not in before)
     amounts = {"outcome": turn.base, **turn.paid, "reward": turn.reward}
-    cells = "".join(f"<li>{escape(n)} <b>{amount:+.3f}</b></li>" for n, amount in amounts.items())
+    cells = "".join(f"<li>{plain(n)} <b>{amount:+.3f}</b></li>" for n, amount in amounts.items())
     return f"""<article class="turn" id="turn-{number + 1}">
 <h3>Turn {number + 1} of {len(played.turns)}</h3>
-<pre class="call">{escape(_pretty(turn.action))}</pre>
-<pre class="reply">{escape(turn.reply)}</pre>
+<pre class="call">{plain(_pretty(turn.action))}</pre>
+<pre class="reply">{plain(turn.reply)}</pre>
 <ul class="gained">{gained or '<li class="none">no new check</li>'}</ul>
 <ul class="amounts">{cells}</ul>
 </article>"""
@@ -306,46 +280,23 @@ def _sums(played: Played) -> str:
     for channel in played.turns[0].paid:
         sums[channel] = sum(turn.paid[channel] for turn in played.turns)
     sums["reward"] = sum(turn.reward for turn in played.turns)
-    return "".join(f"<li>{escape(n)} <b>{amount + 0.0:+.3f}</b></li>" for n, amount in sums.items())
+    return "".join(f"<li>{plain(n)} <b>{amount + 0.0:+.3f}</b></li>" for n, amount in sums.items())
 
 
 def _agent(found: Evaluation) -> str:
     cells = "".join(f"<td>{cell}</td>" for cell in _numbers(found))
-    return f"<tr><th>{escape(found.agent)}</th>{cells}</tr>"
-
-
-WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 46
+    return f"<tr><th>{plain(found.agent)}</th>{cells}</tr>"
 
 
 def _curves(compared: Sequence[Evaluation]) -> str:
     """Mean progress by turn as an SVG with axes; a curve keeps its last value to the end."""
     last = max(1, *(len(found.curve) - 1 for found in compared))
-
-    def x(turn: float) -> float:
-        return LEFT + turn / last * (WIDTH - LEFT - RIGHT)
-
-    def y(progress: float) -> float:
-        return HEIGHT - BOTTOM - progress * (HEIGHT - TOP - BOTTOM)
-
-    parts = []
-    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        parts.append(f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="y" x="{LEFT - 6}" y="{y(tick) + 5:.1f}">{tick:g}</text>')
-    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000) if last / s <= 8)
-    for turn in range(0, last + 1, step):
-        parts.append(f'<text class="x" x="{x(turn):.1f}" y="{HEIGHT - BOTTOM + 19}">{turn}</text>')
-    parts.append(f'<text class="x" x="{x(last / 2):.1f}" y="{HEIGHT - 6}">turn</text>')
-    middle = y(0.5)
-    parts.append(
-        f'<text class="x" x="12" y="{middle}" transform="rotate(-90 12 {middle})">'
-        "mean progress</text>"
-    )
-    for found in compared:
-        values = [*found.curve, *[found.curve[-1]] * (last + 1 - len(found.curve))]
-        points = " ".join(f"{x(turn):.1f},{y(value):.1f}" for turn, value in enumerate(values))
-        parts.append(f'<polyline class="line {escape(found.agent)}" points="{points}"/>')
-    return (
-        f'<svg class="curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        'aria-label="Mean progress of four agents by turn">' + "".join(parts) + "</svg>"
-    )
+    lines = [
+        Line(
+            list(enumerate([*found.curve, *[found.curve[-1]] * (last + 1 - len(found.curve))])),
+            plain(found.agent),
+        )
+        for found in compared
+    ]
+    about = "Mean progress of four agents by turn"
+    return chart(lines, Axis("turn", 0, last, whole=True), Axis("mean progress", 0, 1), about)

@@ -17,10 +17,12 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
+from headway.agents.endpoint import EndpointFailed
 from headway.agents.scripted import AGENTS, Agent, own
 from headway.agents.workers import mapped
-from headway.arguments import one_of
+from headway.arguments import find, one_of
 from headway.envs.box import SandboxDied
+from headway.envs.domain import Domain
 from headway.envs.task import TaskKey
 from headway.envs.tool_env import ToolEnv
 from headway.verifiers import Record, Verdict
@@ -234,8 +236,8 @@ def evaluate(
 
     Args:
         env: A registered id, with or without ``"module:"`` before it; ``"module:ATTRIBUTE"``
-            for a :class:`Domain` of your own; or a function that takes ``split`` and
-            ``env_kwargs`` and makes a headway environment with any wrappers around it.
+            for a :class:`Domain` of your own or for a function; or a function that takes ``split``
+            and ``env_kwargs`` and makes a headway environment with any wrappers around it.
         agent: A name in ``AGENTS``, or a function that makes an agent from a seed, itself or as
             ``"module:ATTRIBUTE"``. A class is such a function if its constructor takes the seed;
             for one that takes nothing write ``lambda seed: Mine()``, so that nothing is guessed.
@@ -320,6 +322,10 @@ def make(env: str | Callable[..., gym.Env[Any, Any]], **settings: Any) -> gym.En
         _, _, name = env.partition(":")
         if not name.isidentifier():
             return gym.make(env, **settings)
+        found: Any = find("env", env)
+        if not isinstance(found, Domain) and callable(found):
+            own: gym.Env[Any, Any] = found(**settings)
+            return own
         made = ToolEnv(env, **settings)
         made.spec = EnvSpec(
             id=f"{made.domain.name}-v{made.domain.version}",
@@ -401,6 +407,10 @@ def play(env: gym.Env[Any, Any], agent: Agent, *, seed: int, gamma: float = 1.0)
             curve.append(verdict.progress if verdict.status == "ok" else curve[-1])
     except SandboxDied as death:
         return Episode(task_id, template, "died", str(death), curve=tuple(curve))
+    except EndpointFailed as failure:
+        if failure.lasting:  # no other episode would fare better
+            raise
+        return Episode(task_id, template, "died", str(failure), curve=tuple(curve))
     return Episode(
         task_id,
         template,

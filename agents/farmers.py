@@ -390,7 +390,7 @@ def _undo(world: World, action: str) -> str | None:
     """The call that would take back an action; None where the domain knows none."""
     if isinstance(world, Miniature):
         return None
-    call = parse_action(action, world.action_format)[0]
+    call = parse_action(action, world.action_format, world.instance.toolbox)[0]
     if isinstance(call, BadCall) or call.tool not in world.domain.undo:
         return None
     reply = world.box.fork().call(call.tool, call.args)

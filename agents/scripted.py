@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from headway.envs.rng import Rng
+from headway.envs.spaces import Cut
 from headway.envs.tool_env import ToolEnv
 from headway.envs.world import Action
 
@@ -27,8 +28,8 @@ class Agent(Protocol):
         """Hears that an episode of ``env`` begins, with its first observation."""
         ...
 
-    def act(self, obs: str) -> str:
-        """The next action, given the latest observation."""
+    def act(self, obs: str) -> str | Cut:
+        """The next action, given the latest observation; ``headway.CUT`` hands in what there is."""
         ...
 
 

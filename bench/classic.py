@@ -18,19 +18,14 @@ from __future__ import annotations
 
 import argparse
 import copy
-import hashlib
 import json
-import math
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +37,7 @@ import numpy as np
 import headway
 from headway.agents.workers import mapped
 from headway.arguments import one_of
+from headway.bench.experiment import commit_of_tree, interval, listed, seeds, store, stored
 from headway.wrappers import DiscreteActions, Features
 from headway.wrappers.stack import build
 
@@ -253,24 +249,6 @@ def _tested(learner: Any, job: Job) -> float:
     return wins / TESTS
 
 
-def seeds(count: int, purpose: str, commit: str) -> list[int]:
-    """``count`` seeds drawn from the commit, so that nobody chose them."""
-    digest = [hashlib.sha256(f"{commit}/{purpose}/{n}".encode()).digest() for n in range(count)]
-    return [int.from_bytes(found[:4], "big") % 2**31 for found in digest]
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean of at least two independent values, by Student's t.
-
-    That of a share may pass 0 or 1, where printed and drawn ones are cut.
-    """
-    from scipy.stats import t  # type: ignore[import-untyped]
-
-    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    mean = statistics.fmean(values)
-    return mean - half, mean + half
-
-
 # The experiment.
 
 
@@ -349,8 +327,7 @@ def _complete(
     with mapped(train, missing, args.jobs) as runs:
         for count, run in enumerate(runs, 1):
             done[run.job] = run
-            with (args.out / "runs.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"commit": args.commit, **asdict(run)}) + "\n")
+            store(args.out / "runs.jsonl", args.commit, asdict(run))
             job = run.job
             print(
                 f"{what}: {count}/{len(missing)}: {job.arm} at {job.rate:g}, seed {job.seed}: "
@@ -360,19 +337,13 @@ def _complete(
             )
 
 
-def _stored(path: Path, commit: str) -> dict[Job, Run]:
-    """The runs of an earlier call for that commit; a last line that was cut short is run again."""
-    done: dict[Job, Run] = {}
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    for line in lines:
-        if line.endswith("\n"):
-            entry = json.loads(line)
-            run = Run(Job(**entry["job"]), tuple(entry["curve"]), entry["tested"], entry["seconds"])
-            if entry["commit"] == commit:
-                done[run.job] = run
-    if lines and not lines[-1].endswith("\n"):
-        path.write_text("".join(lines[:-1]), encoding="utf-8")
-    return done
+def _stored(file: Path, commit: str) -> dict[Job, Run]:
+    """The runs of an earlier call for that commit."""
+    runs = [
+        Run(Job(**entry["job"]), tuple(entry["curve"]), entry["tested"], entry["seconds"])
+        for entry in stored(file, commit)
+    ]
+    return {run.job: run for run in runs}
 
 
 def _print(goals: int, steps: int, used: Sequence[int], rows: Mapping[str, Any]) -> None:
@@ -425,17 +396,6 @@ def plot(runs: Mapping[str, Sequence[Run]], path: Path, goals: int, steps: int) 
     pyplot.close(figure)
 
 
-def _commit() -> str:
-    """The commit that is checked out, or the version of a package that is no checkout."""
-    where = Path(__file__).resolve().parent.parent
-    if (where / ".git").exists() and shutil.which("git"):
-        command = ["git", "rev-parse", "HEAD"]
-        found = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
-        if found.returncode == 0:
-            return found.stdout.strip()
-    return version("headway")
-
-
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m headway.bench.classic",
@@ -443,11 +403,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--goals", type=_list(int), default=[1, 2], help="1, 2 or both")
-    parser.add_argument("--arms", type=_list(str), default=list(ARMS), help="some of the arms")
-    parser.add_argument("--rates", type=_list(float), default=list(RATES), help="above 0")
-    parser.add_argument("--commit", default=_commit(), help="what all seeds are drawn from")
-    parser.add_argument("--seeds", type=_list(int), help="instead of those of the commit")
+    parser.add_argument("--goals", type=listed(int), default=[1, 2], help="1, 2 or both")
+    parser.add_argument("--arms", type=listed(str), default=list(ARMS), help="some of the arms")
+    parser.add_argument("--rates", type=listed(float), default=list(RATES), help="above 0")
+    parser.add_argument("--commit", default=commit_of_tree(), help="what all seeds are drawn from")
+    parser.add_argument("--seeds", type=listed(int), help="instead of those of the commit")
     parser.add_argument("--count", type=int, default=5, help="seeds drawn from the commit")
     parser.add_argument("--tuning", type=int, default=1, help="seeds of their own for the rates")
     parser.add_argument(
@@ -483,14 +443,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     except OSError as error:
         parser.error(f"argument --out: {error}")
     return args
-
-
-def _list(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    def read(text: str) -> list[Any]:
-        return [kind(part) for part in text.split(",")]
-
-    read.__name__ = f"{kind.__name__} list"  # argparse names it when a value does not fit
-    return read
 
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.arguments import one_of, whole
-from headway.envs.actions import FORMATS, BadCall, ToolCall, format_calls, parse_action
+from headway.envs.actions import (
+    FORMATS,
+    NO_TOOLS,
+    BadCall,
+    ToolCall,
+    format_calls,
+    parse_action,
+)
 from headway.envs.box import Box, Reply, SandboxDied
 from headway.envs.contract import Certificate, certify
 from headway.envs.domain import Domain, Numeric, Reader, Slot, load
@@ -60,7 +67,8 @@ class ToolEnv(gym.Env[str, str | Cut]):
         template: Name of a template; None draws one for each seed.
         rendering: One of ``domain.renderings``, see ``headway.envs.render``.
         split: ``"train"``, ``"dev"`` or ``"test"``.
-        action_format: ``"json"`` or ``"hermes"``.
+        action_format: ``"json"``, ``"hermes"`` or ``"command"``, see
+            :func:`headway.envs.actions.parse_action`.
         ends_on: ``"submit"``, which tells nothing about the checks, or ``"success"``, which also
             ends the episode on the first successful state (classic RL).
         seeds: ``(first, count)``: unseeded resets draw from these seeds only, and the environment
@@ -69,6 +77,8 @@ class ToolEnv(gym.Env[str, str | Cut]):
             shows what an agent knows without looking. What the agent got wrong itself (text that
             is no call, a call after the submission) and a request to call again are still told;
             there is no numeric view.
+        manual: Whether the first observation explains the tools. False is for agents that get
+            them elsewhere (:attr:`tools`) or know them by heart.
 
     Raises:
         ValueError: An argument is outside its range.
@@ -89,12 +99,14 @@ class ToolEnv(gym.Env[str, str | Cut]):
         ends_on: str = "submit",
         seeds: Sequence[int] | None = None,
         blind: bool = False,
+        manual: bool = True,
     ) -> None:
         self.domain = load(domain)
         self.domain.check_installed()
         self.action_format: str = one_of("action_format", action_format, FORMATS)
         self.ends_on: str = one_of("ends_on", ends_on, ("submit", "success"))
         self.blind: bool = one_of("blind", blind, (False, True))
+        self.manual: bool = one_of("manual", manual, (False, True))
         self._seeds = (0, 2**31) if seeds is None else _seed_range(seeds)
         self._keep = KEEP if seeds is None else max(KEEP, len(DIFFICULTIES) * self._seeds[1])
         self._defaults = self._check(
@@ -139,9 +151,10 @@ class ToolEnv(gym.Env[str, str | Cut]):
         task_seed = self._drawn() if seed is None else int(seed)
         self._begin(asked if isinstance(asked, TaskKey) else self._key(asked, task_seed))
         instance = self.instance
-        tools = describe(list(instance.toolbox.values()), self.action_format)
-        text = f"{instance.task.instruction}\n\n{tools}\n\n{self._turns_left()}"
-        return text, self._info(0.0, None)
+        parts = [instance.task.instruction, self._turns_left()]
+        if self.manual:
+            parts.insert(1, describe(list(instance.toolbox.values()), self.action_format))
+        return "\n\n".join(parts), self._info(0.0, None)
 
     def step(self, action: str | Cut) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Runs the calls in ``action``.
@@ -249,8 +262,9 @@ class ToolEnv(gym.Env[str, str | Cut]):
         return [self.format(a.tool, a.args) for a in self.instance.solution()]
 
     def format(self, tool: str, args: Mapping[str, Any]) -> str:
-        """One call as an action text."""
-        return format_calls([ToolCall(tool, args)], self.action_format)
+        """One call as an action text; before the first reset one that names all arguments."""
+        tools = NO_TOOLS if self._instance is None else self._instance.toolbox
+        return format_calls([ToolCall(tool, args)], self.action_format, tools)
 
     def actions(self) -> list[str]:
         """Action texts of the numeric view, one a slot; slot i is the same action in every state.
@@ -457,7 +471,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
 
     def _act(self, action: str) -> str:
         """Runs the calls of a turn; calls after a submission are not run."""
-        calls = parse_action(action, self.action_format)
+        calls = parse_action(action, self.action_format, self.instance.toolbox)
         room = self.instance.task.max_obs_chars
         replies = []
         for number, call in enumerate(calls, 1):

@@ -27,6 +27,7 @@ from headway.envs.actions import (
     how_to_call,
     parse_action,
 )
+from headway.envs.command import usage
 from headway.envs.wording import brief, cut, listed, near, quoted, reply_text
 
 __all__ = [
@@ -231,7 +232,9 @@ def describe(tools: Sequence[Tool], format: str) -> str:
     parameters = tools[0].parameters
     args = {name: _sample(parameters["properties"][name]) for name in parameters["required"]}
     example = ToolCall(tools[0].name, args)
-    return "\n".join(["Tools:", *map(_line, tools), how_to_call(example, format)])
+    line = _command_line if format == "command" else _line
+    known = {tool.name: tool for tool in tools}
+    return "\n".join(["Tools:", *map(line, tools), how_to_call(example, format, known)])
 
 
 def _line(tool: Tool) -> str:
@@ -241,12 +244,22 @@ def _line(tool: Tool) -> str:
         f"{name}: {_type(part)}" + (f" = {_json(part['default'])}" if "default" in part else "")
         for name, part in properties.items()
     )
+    return f"- {tool.name}({signature}): {tool.description}{_notes(tool)}"
+
+
+def _command_line(tool: Tool) -> str:
+    """``name PARAMETER [parameter=default]: description (parameter: its description)``."""
+    return f"{usage(tool)}: {tool.description}{_notes(tool)}"
+
+
+def _notes(tool: Tool) -> str:
+    """`` (parameter: its description; ...)``, or nothing."""
     notes = "; ".join(
         f"{name}: {part['description'].rstrip('.')}"
-        for name, part in properties.items()
+        for name, part in tool.parameters["properties"].items()
         if "description" in part
     )
-    return f"- {tool.name}({signature}): {tool.description}" + (f" ({notes})" if notes else "")
+    return f" ({notes})" if notes else ""
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -19,6 +19,8 @@ import headway
 from headway import cli
 from headway.agents import AGENTS
 from headway.bench import speed
+from headway.cli import output, worlds
+from headway.cli import program as commands
 from headway.envs.box import SandboxDied
 from headway.wrappers.lines import append, encode
 from headway.wrappers.record import episodes
@@ -110,13 +112,13 @@ def test_examples_are_right_usage(run, mine, monkeypatch):
         for line in out.partition("examples:\n")[2].splitlines():
             program, *argv = line.split()
             assert program == "headway"
-            assert cli._arguments(argv).command == command
+            assert commands.arguments(argv).command == command
 
 
 def test_help_and_version(run):
     status, out, _ = run("--help")
     assert status == 0 and all(command in out for command in COMMANDS)
-    assert run("--version")[:2] == (0, f"headway {cli.version('headway')}\n")
+    assert run("--version")[:2] == (0, f"headway {commands.version('headway')}\n")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +312,7 @@ def test_bench(run, monkeypatch):
 
 def test_what_was_not_measured_is_null():
     measured = {"a": math.nan, "b": [math.inf, 1.0, (None, {"c": -math.inf})]}
-    assert cli._plain(measured) == {"a": None, "b": [None, 1.0, [None, {"c": None}]]}
+    assert output._plain(measured) == {"a": None, "b": [None, 1.0, [None, {"c": None}]]}
 
 
 class Text(HTMLParser):
@@ -465,7 +467,7 @@ def test_another_broken_pipe_is_a_failure(monkeypatch, capfd):
     def broken(args):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(cli, "_list", broken)
+    monkeypatch.setattr(commands, "run_list", broken)
     status = cli.main(["list"])
     assert (status, *capfd.readouterr()) == (1, "", "headway: [Errno 32] Broken pipe\n")
 
@@ -482,7 +484,7 @@ def test_a_killed_worker_is_one_line(mine):
 
 def test_demo_asks_before_it_runs(run, monkeypatch, tmp_path):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write all
-    monkeypatch.setattr(cli.demo, "play_one", lambda: pytest.fail("it ran"))
+    monkeypatch.setattr(worlds.demo, "play_one", lambda: pytest.fail("it ran"))
     status, out, err = run("demo", "--out", str(tmp_path / "a.html"))
     assert (status, out) == (2, "") and "--out: may not write" in err
 
@@ -514,7 +516,7 @@ def test_rescore_has_help_and_right_examples(run, mine, monkeypatch):
     assert (status, err) == (0, "")
     for line in out.partition("examples:\n")[2].splitlines():
         program, *argv = line.split()
-        assert program == "headway" and cli._arguments(argv).command == "rescore"
+        assert program == "headway" and commands.arguments(argv).command == "rescore"
 
 
 @pytest.mark.parametrize(

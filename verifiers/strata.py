@@ -1,6 +1,7 @@
 """A judge's scores beside a verifier's verdicts: what is verified comes first.
 
-For trainers that have the scores of a whole group: nothing in headway calls these yet.
+For trainers that have the scores of a whole group: the estimator ``"hero"`` of
+:mod:`headway.agents.credit` stratifies; the weight of a prompt is for trainers of your own.
 """
 
 from __future__ import annotations

@@ -3,49 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
 
 from headway.agents import AGENTS, demo
-
-VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
-SELF_CLOSING = {"path", "polyline"}
-
-
-class Page(HTMLParser):
-    """Reads a page strictly: what is opened is closed, in order."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.open, self.tags, self.texts = [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        assert tag in SELF_CLOSING
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag, f"</{tag}> closes something else"
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] not in ("style", "script"):
-            self.texts.append(data)
-
-    @property
-    def text(self):
-        return "".join(self.texts)
-
-    def of_class(self, name):
-        return [(t, a) for t, a in self.tags if name in a.get("class", "").split()]
+from headway.agents import page as pages
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +25,8 @@ def compared():
 
 
 @pytest.fixture(scope="module")
-def page(played, compared):
-    return Page(demo.page(played, compared))
+def page(strict_page, played, compared):
+    return strict_page(demo.page(played, compared))
 
 
 def test_the_stack_pays_what_it_says(played):
@@ -79,9 +42,7 @@ def test_the_stack_pays_what_it_says(played):
 
 
 def test_page_needs_nothing_from_outside(page, played, compared):
-    for _, attributes in page.tags:
-        assert not {"src", "srcset", "data", "action", "xlink:href"} & set(attributes)
-        assert attributes.get("href", "#").startswith("#")
+    page.needs_nothing()
     text = demo.page(played, compared)
     for word in ("http:", "https:", "url(", "@import", "fetch(", "import("):
         assert word not in text
@@ -113,23 +74,23 @@ def test_curves_are_those_of_the_agents(page, compared):
     curves = {a["class"].split()[-1]: a["points"] for t, a in page.tags if t == "polyline"}
     assert list(curves) == list(AGENTS)
     length = max(len(found.curve) for found in compared)
-    bottom, top = demo.HEIGHT - demo.BOTTOM, demo.TOP
+    bottom, top = pages.HEIGHT - pages.BOTTOM, pages.TOP
     for found in compared:
         points = [tuple(map(float, p.split(","))) for p in curves[found.agent].split()]
         assert len(points) == length
-        assert points[0][0] == demo.LEFT and points[-1][0] == demo.WIDTH - demo.RIGHT
+        assert points[0][0] == pages.LEFT and points[-1][0] == pages.WIDTH - pages.RIGHT
         shown = [(bottom - y) / (bottom - top) for _, y in points]
         carried = [found.curve[min(n, len(found.curve) - 1)] for n in range(length)]
         assert shown == pytest.approx(carried, abs=1e-3)
 
 
-def test_every_text_is_escaped(played, compared):
+def test_every_text_is_escaped(strict_page, played, compared):
     """What a world, an agent or a check is called can carry no markup into the page."""
     evil = "</pre><script>alert('$x')</script>&amp;"
     turn = replace(played.turns[0], action=f'{{"tool": "{evil}"}}', reply=evil, counting=(evil,))
     hostile = replace(played, instruction=evil, task_id=evil, checks=(evil,), turns=(turn,))
     found = tuple(replace(e, agent=evil) for e in compared)
-    page = Page(demo.page(hostile, found))
+    page = strict_page(demo.page(hostile, found))
     assert [tag for tag, _ in page.tags].count("script") == 1
     assert page.text.count(evil) >= 6
 

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headway
-from headway import cli
 from headway.agents.audit import LONG, ahead, audit, replay
 from headway.agents.evaluate import make
 from headway.agents.farmers import (
@@ -36,6 +35,7 @@ from headway.agents.farmers import (
     recital,
     scripts,
 )
+from headway.cli import program
 from headway.envs import DOMAINS
 from headway.wrappers import Channel, ChannelWrapper, Filter, FilterWrapper
 from headway.wrappers.audit import OUTSIDE, Play, bounds, paid_for, prove, staged
@@ -365,7 +365,7 @@ def test_the_page_runs(capsys):
     exec(code, {})
     assert capsys.readouterr().out == "farmed False\n"
     for command in re.findall(r"^headway (.*)$", page, flags=re.MULTILINE):
-        assert cli._arguments(shlex.split(command)).command == "audit"
+        assert program.arguments(shlex.split(command)).command == "audit"
 
 
 def test_bounded_novelty_is_no_farm_in_apps():

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headway.bench import classic
-from headway.bench.classic import ARMS, FIRST, Job, Run, interval, main, seeds, table, world
+from headway.bench.classic import ARMS, FIRST, Job, Run, main, table, world
 from headway.wrappers.channel import layers_of
 
 
 def run(arm: str, seed: int, *curve: float, rate: float = 7e-4, steps: int = 200_000) -> Run:
     return Run(Job(arm, 1, rate, seed, steps), curve, 0.5, 1.0)
-
-
-def test_an_interval_by_hand() -> None:
-    """Mean 2, standard error 1 / sqrt(3), and 4.3027 of it at two degrees of freedom."""
-    low, high = interval([1.0, 2.0, 3.0])
-    assert (low, high) == (pytest.approx(2 - 4.302653 / math.sqrt(3)), pytest.approx(4 - low))
-
-
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=9), st.floats(-2, 2))
-def test_an_interval_moves_with_its_values(values: list[float], by: float) -> None:
-    low, high = interval(values)
-    assert low <= statistics.fmean(values) + 1e-12 and high >= statistics.fmean(values) - 1e-12
-    moved = interval([value + by for value in values])
-    assert moved == (pytest.approx(low + by, abs=1e-9), pytest.approx(high + by, abs=1e-9))
-
-
-def test_seeds_are_those_of_the_commit_and_differ_by_purpose() -> None:
-    first, other = seeds(5, "final", "abc"), seeds(5, "tuning", "abc")
-    assert first == seeds(7, "final", "abc")[:5] and len({*first, *other}) == 10
-    assert not {*first} & {*seeds(5, "final", "abd")}
 
 
 def test_differences_are_taken_seed_by_seed() -> None:

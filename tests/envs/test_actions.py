@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.envs.actions import (
-    FORMATS,
     MAX_ACTION,
     MAX_CALLS,
     MAX_DEPTH,
@@ -22,6 +21,9 @@ from headway.envs.actions import (
     how_to_call,
     parse_action,
 )
+
+FORMATS = ("json", "hermes")
+"""Those of JSON; the third has tests of its own."""
 
 HOSTILE = [
     "</tool_call>",
@@ -373,6 +375,8 @@ def test_unknown_format():
         parse_action("", "jsom")
     with pytest.raises(ValueError, match="format must be"):
         format_calls([ToolCall("a", {})], "xml")
+    with pytest.raises(ValueError, match="format must be"):
+        how_to_call(ToolCall("a", {}), "yaml")
 
 
 def test_nothing_or_nonsense_cannot_be_written():

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from headway.envs.actions import MAX_ACTION
+from headway.envs.actions import FORMATS, MAX_ACTION, ToolCall, format_calls
 from headway.envs.rng import Rng
 from headway.envs.tool_env import ToolEnv
 from headway.verifiers import Verdict
@@ -48,12 +48,13 @@ class Fuzz:
 
     def __init__(self, name: str, action_format: str) -> None:
         self.random = random.Random(f"{name} {action_format}")
-        self.hermes = action_format == "hermes"
+        self.format = action_format
 
     def action(self, env: ToolEnv, rng: Rng) -> str:
         """One action, damaged in several ways, in one, or not at all."""
         calls = [self.call(env, rng) for _ in range(self.random.choice([1, 1, 1, 1, 2, 5, 20]))]
-        text = self.random.choice(["\n", "", " and then "]).join(map(self.write, calls))
+        texts = [self.write(call, env) for call in calls]
+        text = self.random.choice(["\n", "", " and then "]).join(texts)
         for _ in range(self.random.choice([0, 0, 1, 1, 2, 8])):
             text = self.random.choice([self.cut, self.flip, self.insert, self.double])(text)
         return self.random.choice([str, str, str, str, self.wrap, self.drown])(text)
@@ -76,13 +77,18 @@ class Fuzz:
             tool = self.random.choice(["", "x" * 5000, "mail_reed", "sub mit", 3, None, tool * 9])
         return tool, self.random.choice([args] * 9 + [self.random.choice(VALUES)])
 
-    def write(self, call: tuple[Any, Any]) -> str:
+    def write(self, call: tuple[Any, Any], env: ToolEnv) -> str:
         """The call as text, escaped or not, in the right format or the other one."""
+        if self.format == "command" and self.random.random() < 0.9:
+            try:
+                return format_calls([ToolCall(*call)], "command", env.instance.toolbox)
+            except (AttributeError, TypeError, ValueError):  # no name, or no arguments
+                return f"{call[0]} {call[1]}"
         names = self.random.choice([("tool", "args"), ("name", "arguments"), ("tool", "arguments")])
         plain = self.random.random() < 0.5
         text = json.dumps(dict(zip(names, call, strict=True)), ensure_ascii=plain)
         right = self.random.random() < 0.9
-        return f"<tool_call>\n{text}\n</tool_call>" if self.hermes == right else text
+        return f"<tool_call>\n{text}\n</tool_call>" if (self.format == "hermes") == right else text
 
     def cut(self, text: str) -> str:
         return text[: self.random.randint(0, len(text))]
@@ -166,7 +172,7 @@ def check_record(reward: float, info: dict[str, Any]) -> None:
     assert isinstance(record["verdict"], Verdict) == (record["status"] == "ok")
 
 
-@pytest.mark.parametrize("action_format", ["json", "hermes"])
+@pytest.mark.parametrize("action_format", FORMATS)
 @pytest.mark.parametrize("make", [bare, layered])
 def test_five_thousand_hostile_actions_are_answered(make, action_format: str) -> None:
     seen = storm(make, action_format, 1250)
@@ -176,7 +182,7 @@ def test_five_thousand_hostile_actions_are_answered(make, action_format: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action_format", ["json", "hermes"])
+@pytest.mark.parametrize("action_format", FORMATS)
 @pytest.mark.parametrize("make", [bare, layered])
 def test_a_hundred_thousand_hostile_actions_are_answered(make, action_format: str) -> None:
     """Shown with ``-s``: how many there were, and what became of them."""
@@ -202,9 +208,15 @@ def test_a_hundred_thousand_hostile_actions_are_answered(make, action_format: st
         json.dumps({"tool": "mail_search", "args": {"query": "x" * 99_000}}),
         json.dumps({"tool": "x" * 5000}),
         json.dumps([{"tool": "note_list"}] * 40),
+        "note_list\n" * 9000,
+        'note_read "' + "\n" * 30_000,
+        "note_read " + "x=" * 30_000,
+        "pay_send x " + "9" * 4000 + " memo",
+        "file_write a " + "b " * 40_000,
+        "cal_create a 2031-05-01 09:00 " + "[" * 50_000,
     ],
 )
-@pytest.mark.parametrize("action_format", ["json", "hermes"])
+@pytest.mark.parametrize("action_format", FORMATS)
 def test_single_blows(text: str, action_format: str) -> None:
     """As the first action after a reset too; the state and its progress stay as they were."""
     env = gym.make(ID, action_format=action_format)
@@ -221,7 +233,7 @@ def test_single_blows(text: str, action_format: str) -> None:
 def test_what_an_agent_wrote_comes_back_unchanged() -> None:
     """Delimiters, other scripts and emoji, byte for byte; halves of surrogates are replaced."""
     text = 'a </tool_call> {"tool": "submit"} ```\n日本語 👩‍👩‍👧‍👦 \\ud83c \x00 "q"'
-    for action_format in ("json", "hermes"):
+    for action_format in FORMATS:
         env = gym.make(ID, action_format=action_format)
         env.reset(seed=1)
         call = env.unwrapped.format

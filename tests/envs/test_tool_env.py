@@ -25,7 +25,7 @@ from headway.envs.domain import Domain
 from headway.envs.domains.apps import APPS
 from headway.envs.fork import get_state, set_state
 from headway.envs.tool_env import KEEP, ToolEnv
-from headway.envs.tools import tool
+from headway.envs.tools import FORMATS, describe, tool
 from headway.envs.world import Draft
 from headway.verifiers import KINDS, UNFINISHED, Kind
 from headway.wrappers import GatedReward, ProgressReward
@@ -94,7 +94,7 @@ def strip(step: Step) -> list[Any]:
 # Gymnasium's own checks.
 
 
-@pytest.mark.parametrize("action_format", ["json", "hermes"])
+@pytest.mark.parametrize("action_format", ["json", "hermes", "command"])
 @pytest.mark.parametrize("rendering", [2, 4])
 def test_check_env_has_nothing_to_say(action_format: str, rendering: int) -> None:
     env = gym.make(ID, action_format=action_format, rendering=rendering)
@@ -277,6 +277,49 @@ def test_calls_of_a_turn_get_one_reply_each_in_order(make, action_format: str) -
     assert "Error" not in lines[0] + lines[3]
     assert "mail_read" in lines[1] and '"args" must be' in lines[2]
     assert obs.endswith(f"Turns left: {env.instance.task.max_turns - 1}.")
+
+
+def test_command_lines_of_a_turn_get_one_reply_each_in_order(make) -> None:
+    env = make(action_format="command")
+    env.reset(seed=1)
+    obs, _, _, _, info = env.step(
+        'I look first.\nnote_list\nmail_reed m1\nfile_list "rec\nfile_list ""\npay_history Al\n'
+    )
+    lines = obs.split("\n")
+    assert [line[:4] for line in lines[:3]] == ["[1] ", "[2] ", "[3] "]
+    assert "Error" not in lines[0] and "did you mean mail_read?" in lines[1]
+    assert "must end with" in lines[2] and lines[2].endswith("write file_list FOLDER")
+    assert info["calls"] == [
+        {"tool": "note_list", "args": {}, "error": False},
+        {"tool": "mail_reed", "args": {}, "error": True},
+        {"tool": None, "args": {}, "error": True},
+        {"tool": "pay_history", "args": {"payee": "Al"}, "error": False},
+    ]
+
+
+def test_calls_written_before_a_reset_are_read_after_it(make) -> None:
+    """Then the tools are not known yet."""
+    for action_format in FORMATS:
+        env = make(action_format=action_format)
+        text = env.format("file_write", {"path": "a.txt", "text": "b c\nd"})
+        env.reset(seed=1)
+        env.step(text)
+        assert env.box.table("files")["a.txt"]["text"] == "b c\nd"
+
+
+def test_without_a_manual_only_the_tools_are_left_out(make) -> None:
+    for action_format in FORMATS:
+        told = make(action_format=action_format)
+        bare = make(action_format=action_format, manual=False)
+        long, info = told.reset(seed=1)
+        short, same = bare.reset(seed=1)
+        assert info["task_id"] == same["task_id"]
+        instruction, *middle, left = long.split("\n\n")
+        assert short == f"{instruction}\n\n{left}"
+        assert "\n\n".join(middle) == describe(list(told.instance.toolbox.values()), action_format)
+        assert bare.tools == told.tools
+        for action in told.solution():
+            assert told.step(action)[:4] == bare.step(action)[:4]
 
 
 def test_calls_after_a_submission_are_not_run(make) -> None:

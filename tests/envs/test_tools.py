@@ -347,7 +347,7 @@ def test_unknown_tools_are_answered_within_bounds():
     assert "\n" not in unknown_tool("a\nb", names)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["json", "hermes"])
 def test_the_description(format):
     text = describe([pay_send, look], format)
     lines = text.splitlines()
@@ -368,13 +368,29 @@ def test_the_description(format):
     pay_send.bind({"payee": "...", "amount": 1.5})
 
 
-def test_the_example_of_every_kind_of_parameter_binds():
+def test_the_description_for_command_lines():
+    text = describe([pay_send, look], "command")
+    lines = text.splitlines()
+    assert lines[1].startswith(
+        "pay_send PAYEE AMOUNT [copies=1] [urgent=false] [kind=once|monthly] [level=1|2|3] "
+        "[cc=CC,...] [rows=ROWS,...] [shares=SHARES,...] [memo=MEMO] [note=a|b|null]: "
+        "Pay an amount. The payee is told. (payee: Who gets it: a name from the contacts; amount:"
+    )
+    assert lines[2] == "look: Look around."
+    known = {"pay_send": pay_send}
+    example = ToolCall("pay_send", {"payee": "...", "amount": 1.5})
+    assert lines[4] == "pay_send ... 1.5"
+    assert parse_action(lines[4], "command", known) == (example,)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_example_of_every_kind_of_parameter_binds(format):
     every = define(
         "def broken(box, a: str, b: int, c: float, d: bool, e: list[int], f: Literal['u', 'v']):\n"
         '    """Do.\n\n    Args:\n        a: A.\n        b: B.\n        c: C.\n        d: D.\n'
         '        e: E.\n        f: F.\n    """\n'
     )
-    (call,) = parse_action(describe([every], "json"), "json")
+    *_, call = parse_action(describe([every], format), format, {every.name: every})
     assert isinstance(call, ToolCall) and set(every.bind(call.args)) == set("abcdef")
 
 

@@ -283,6 +283,20 @@ def test_a_cached_grader_agrees_with_a_fresh_one_and_copies_go_their_own_way(
         assert twin(other) == grade(acceptance, other, ALL)
 
 
+def test_a_copy_keeps_the_damage_that_it_found(table_state):
+    """Damage done in one sibling is none in the other, whatever that one changes afterwards."""
+    wanted = Check("note", "rows", {"table": "notes", "key": "n1", "where": {"on": True}})
+    acceptance = Acceptance((wanted,), writes=(Allow("notes", ("n1",), new={"on": True}),))
+    state = table_state({"mail": {"m1": {"on": True}}, "notes": {}}, watched=("mail", "notes"))
+    grader = Grader(acceptance, ALL)
+    grader(state)
+    twin, other = grader.copy(), state.fork()
+    state.put("mail", "m1", {"on": False})
+    assert grader(state).violations == ("edited mail/m1",)
+    other.put("notes", "n1", {"on": True})
+    assert twin(other) == grade(acceptance, other, ALL) and twin(other).success
+
+
 def test_a_check_is_decided_again_only_when_its_table_was_replaced(state_of):
     asked = []
 

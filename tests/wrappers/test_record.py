@@ -17,7 +17,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import headway
@@ -70,6 +70,8 @@ def wrong(*what):
 
 
 @given(PLAIN)
+@example({"$float": "nan"})
+@example([{"a": 1, "$text": ["x"]}])
 def test_plain_data_comes_back_exactly(tmp_path_factory, value):
     """By repr, which tells -0.0 from 0.0, True from 1, a tuple from a list, NaN from nothing."""
     file = str(tmp_path_factory.getbasetemp() / "exact.jsonl")

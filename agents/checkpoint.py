@@ -1,0 +1,116 @@
+"""Runs that survive being killed: checkpoints that are whole or not there at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway.agents.policy import Policy
+
+POINTER = "state.json"
+"""Names the newest whole checkpoint; replaced in one step, so a reader sees the old or the new."""
+
+LEARNER = "learner.pt"
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest, and the best by evaluation.
+
+    A checkpoint is a folder of its own, and complete before the pointer names it. Whatever a killed
+    run left half-written is removed by the next one.
+
+    Args:
+        folder: Of the run; made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def save(
+        self, policy: Policy, learner: Mapping[str, Any], state: Mapping[str, Any], *, best: bool
+    ) -> None:
+        """Writes a checkpoint and forgets the one before.
+
+        Args:
+            policy: The weights.
+            learner: Of the optimiser, with tensors.
+            state: Of the loop, as plain data; has the key ``"update"``.
+            best: Whether it is the best so far; then it is kept as ``best`` as well.
+        """
+        name = f"update-{state['update']:06d}"
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while writing
+        policy.save(folder)
+        torch.save(dict(learner), folder / LEARNER)
+        for file in folder.iterdir():
+            _flush(file)
+        _flush(folder)
+        kept = name if best else self._pointer().get("best")
+        found = {"newest": name, "best": kept, "state": state}
+        _replace(self.folder / POINTER, json.dumps(found))
+        self._tidy({name, kept})
+
+    def newest(self) -> tuple[Path, dict[str, Any], dict[str, Any]] | None:
+        """The folder of the newest checkpoint, what the learner and what the loop need.
+
+        Raises:
+            ValueError: The pointer or the checkpoint is not what this class wrote.
+        """
+        pointer = self._pointer()
+        if not pointer:
+            return None
+        folder = self.folder / pointer["newest"]
+        self._tidy({pointer["newest"], pointer["best"]})
+        try:
+            # Tensors and plain data only: a checkpoint can make nobody run anything.
+            learner = torch.load(folder / LEARNER, map_location="cpu", weights_only=True)
+        except OSError as error:
+            raise ValueError(
+                f"{self.folder} names a checkpoint that is not there: {error}"
+            ) from error
+        return folder, learner, pointer["state"]
+
+    def best(self) -> Path | None:
+        """The folder of the best checkpoint; the newest where none was ever called best."""
+        pointer = self._pointer()
+        name = pointer.get("best") or pointer.get("newest")
+        return self.folder / name if name else None
+
+    def _pointer(self) -> dict[str, Any]:
+        file = self.folder / POINTER
+        try:
+            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise ValueError(f"{file} must be JSON: {error}") from error
+        return found
+
+    def _tidy(self, keep: set[str | None]) -> None:
+        for folder in self.folder.glob("update-*"):
+            if folder.name not in keep:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Puts a text in the place of a file in one step that survives a loss of power."""
+    new = file.with_name(file.name + ".new")
+    new.write_text(text, encoding="utf-8")
+    _flush(new)
+    os.replace(new, file)
+    _flush(file.parent)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

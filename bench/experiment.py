@@ -1,0 +1,99 @@
+"""What experiments share: seeds that nobody chose, intervals, runs that are not run twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def commit_of_tree() -> str:
+    """The commit that is checked out, or the version of a package that is no checkout."""
+    where = Path(__file__).resolve().parent.parent
+    if (where / ".git").exists() and shutil.which("git"):
+        command = ["git", "rev-parse", "HEAD"]
+        found = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+        if found.returncode == 0:
+            return found.stdout.strip()
+    return version("headway")
+
+
+def seeds(count: int, purpose: str, commit: str) -> list[int]:
+    """``count`` seeds drawn from the commit, so that nobody chose them."""
+    digest = [hashlib.sha256(f"{commit}/{purpose}/{n}".encode()).digest() for n in range(count)]
+    return [int.from_bytes(found[:4], "big") % 2**31 for found in digest]
+
+
+def interval(values: Sequence[float], outside: float = 0.05) -> tuple[float, float]:
+    """Interval of the mean of at least two independent values, by Student's t.
+
+    That of a share may pass 0 or 1, where printed and drawn ones are cut.
+
+    Args:
+        values: One a seed.
+        outside: Chance, in (0, 1), that the mean lies outside.
+    """
+    from scipy.stats import t  # type: ignore[import-untyped]
+
+    quantile = t.ppf(1.0 - outside / 2.0, len(values) - 1)
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.fmean(values)
+    return mean - half, mean + half
+
+
+def holm(differences: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """Intervals of several mean differences that hold 95 % together, step by step.
+
+    The difference that stands out most gets the widest interval, of 1 - 0.05 / m, the next that of
+    1 - 0.05 / (m - 1) and so on, as long as intervals leave 0 out; from the first on that holds 0
+    all get the width of that.
+
+    Args:
+        differences: Per comparison one value a seed, at least two.
+
+    Source: Holm (1979), with Student's t.
+    """
+
+    def size(name: str) -> float:
+        values = differences[name]
+        spread = statistics.stdev(values)
+        mean = abs(statistics.fmean(values))
+        return mean / spread if spread > 0.0 else math.inf if mean > 0.0 else 0.0
+
+    found, left = {}, len(differences)
+    for name in sorted(differences, key=size, reverse=True):
+        low, high = found[name] = interval(differences[name], 0.05 / left)
+        left -= not low <= 0.0 <= high
+    return {name: found[name] for name in differences}
+
+
+def stored(file: Path, commit: str) -> list[dict[str, Any]]:
+    """The runs of an earlier call for that commit; a last line that was cut short is removed."""
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith("\n")]
+    if len(entries) < len(lines):
+        file.write_text("".join(lines[:-1]), encoding="utf-8")
+    return [entry for entry in entries if entry.pop("commit") == commit]
+
+
+def store(file: Path, commit: str, run: Mapping[str, Any]) -> None:
+    """Adds a run that is finished."""
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"commit": commit, **run}) + "\n")
+
+
+def listed(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """Reads an argument of values with commas between them."""
+
+    def read(text: str) -> list[Any]:
+        return [kind(part) for part in text.split(",")]
+
+    read.__name__ = f"{kind.__name__} list"  # argparse names it when a value does not fit
+    return read

@@ -1,0 +1,660 @@
+"""Which credit makes a language model learn: reward and credit methods side by side, with placebos.
+
+    python -m headway.bench.learning                       # every arm in the depot, tuned
+    python -m headway.bench.learning --world apps --arms outcome,turn --rates 1
+    python -m headway.bench.learning --quick               # minutes; proves that it runs
+
+Every arm of a world begins with the same weights, seed by seed with the same tasks, and has the
+same budget of generated tokens, in which scored answers and continuations count. Success and
+progress are those of tasks that no training saw, measured at the end. Learning rates are picked
+for each arm from one grid, in the depot, with half of the tokens and seeds that are used for
+nothing else, and carried over to the other worlds. Beside equal tokens a table compares at equal
+time: the success of training episodes when the fastest arm was done.
+
+Every run that is finished is a line of ``runs.jsonl`` in the folder ``--out``; a second call takes
+up those of the same ``--commit``. Needs ``headway[agents]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.agents.config import Config
+from headway.agents.workers import mapped
+from headway.arguments import one_of
+from headway.bench.experiment import commit_of_tree, holm, interval, listed, seeds, store, stored
+
+RATES = (0.25, 0.5, 1.0, 2.0)
+"""Learning rates, as multiples of that of the world."""
+
+QUICK = 0.12
+"""Share of the budget that a quick run has."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where arms are compared.
+
+    Attributes:
+        about: What it is, in a line.
+        start: ``start(folder)`` writes the policy that all arms begin with.
+        settings: Of :class:`headway.agents.config.Config`, for all arms.
+        tokens: Budget of a run.
+        count: Seeds, unless another number is asked for.
+    """
+
+    about: str
+    start: Callable[[Path], None]
+    settings: Mapping[str, Any]
+    tokens: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way to reward and to credit.
+
+    Attributes:
+        about: What it is, in a line.
+        settings: Of :class:`headway.agents.config.Config`, beside those of the world; ``TOKENS`` in
+            a stack is the budget.
+        faster: Factor on the learning rate of the arm ``outcome``, which is then not tuned.
+        worlds: Where it can be had.
+        against: The arm that it is compared with.
+    """
+
+    about: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    faster: float | None = None
+    worlds: tuple[str, ...] = ("depot", "apps", "hopsearch")
+    against: str = "outcome"
+
+
+def _depot(folder: Path) -> None:
+    from headway.bench.starts import start
+
+    start(0.1).save(folder)
+
+
+_SMALL = {"action_format": "command", "manual": False}
+"""Settings that make few tokens: a policy that was taught by demonstrations knows the tools."""
+
+_SIZES = {"layers": 4, "width": 192, "heads": 6, "ffn": 576, "context": 1024}
+
+
+def _apps(folder: Path) -> None:
+    from headway.bench.starts import cloned
+
+    settings = {**_SMALL, "difficulty": 1}
+    cloned(
+        folder,
+        "headway/Apps-v0",
+        settings,
+        vocabulary=1024,
+        sizes=_SIZES,
+        episodes=2000,
+        steps=500,
+        rate=2e-3,
+        noise=0.05,
+    )
+
+
+def _hopsearch(folder: Path) -> None:
+    from headway.bench.starts import cloned
+
+    settings = {**_SMALL, "difficulty": 1}
+    cloned(
+        folder,
+        "headway/HopSearch-v0",
+        settings,
+        vocabulary=1024,
+        sizes={**_SIZES, "context": 2048},
+        episodes=2000,
+        steps=500,
+        rate=2e-3,
+        noise=0.05,
+    )
+
+
+WORLDS: Mapping[str, World] = MappingProxyType(
+    {
+        "depot": World(
+            about="the depot: six checks, eight turns, a policy that succeeds in 1 to 2 % of tasks",
+            start=_depot,
+            settings={
+                "env": "headway.bench.depot:Depot",
+                "environment": {"horizon": 8},
+                "gamma": 0.9,
+                "turn_tokens": 4,
+                "context": 96,
+                "rate": 1e-3,
+                "episodes": 256,
+            },
+            tokens=75_000,
+            count=10,
+        ),
+        "apps": World(
+            about="Apps, difficulty 1: a small Llama that has cloned demonstrations",
+            start=_apps,
+            settings={
+                "env": "headway/Apps-v0",
+                "environment": {**_SMALL, "difficulty": 1},
+                "gamma": 0.95,
+                "turn_tokens": 96,
+                "context": 1024,
+                "rate": 1e-4,
+                "episodes": 200,
+            },
+            tokens=200_000,
+            count=5,
+        ),
+        "hopsearch": World(
+            about="HopSearch, difficulty 1: a small Llama that has cloned demonstrations",
+            start=_hopsearch,
+            settings={
+                "env": "headway/HopSearch-v0",
+                "environment": {**_SMALL, "difficulty": 1},
+                "gamma": 0.95,
+                "turn_tokens": 64,
+                "context": 2048,
+                "rate": 1e-4,
+                "episodes": 200,
+            },
+            tokens=150_000,
+            count=5,
+        ),
+    }
+)
+
+_PROGRESS = "progress(c=0.5)"
+_CALLS = "headway.bench.depot:CallReward(weight=0.12)"
+_GUESS = "headway.bench.depot:GuessReward(weight=0.3)"
+_DEPOT = ("depot",)
+
+ARMS: Mapping[str, Arm] = MappingProxyType(
+    {
+        "outcome": Arm("the outcome alone", {"stack": "", "credit": "outcome"}),
+        "outcome2x": Arm(
+            "the same at twice the rate", {"stack": "", "credit": "outcome"}, faster=2.0
+        ),
+        "final": Arm("outcome and final progress, for the whole trajectory", {"credit": "final"}),
+        "turn": Arm("progress by turns, compared where the same checks hold", {"credit": "turn"}),
+        "pooled": Arm("the same, compared with all turns", {"credit": "turn_pooled"}),
+        "index": Arm("the same, compared with turns of one index", {"credit": "turn_index"}),
+        "shrunk": Arm(
+            "the same, compared with both, few turns counting little", {"credit": "turn_shrunk"}
+        ),
+        "keep": Arm("potential shaping that keeps the last potential", {"credit": "pprs_keep"}),
+        "zero": Arm("strict potential shaping", {"credit": "pprs_zero"}),
+        "annealed": Arm(
+            "progress by turns, faded out over 60 % of the tokens",
+            {"stack": f"{_PROGRESS},anneal(steps=TOKENS*0.6)", "credit": "turn"},
+        ),
+        "igpo": Arm(
+            "information gain, returns first",
+            {"stack": "", "credit": "igpo", "information": 0.5},
+            worlds=("hopsearch",),
+        ),
+        "igpopaper": Arm(
+            "information gain as published, normalised first",
+            {
+                "stack": "",
+                "credit": "igpo_paper",
+                "information": 0.5,
+                "allow_std_on_dense": True,
+            },
+            worlds=("hopsearch",),
+        ),
+        "mismatched": Arm(
+            "information gain of another task's answer",
+            {"stack": "", "credit": "igpo", "information": 0.5, "control": "mismatch"},
+            worlds=("hopsearch",),
+        ),
+        "calls": Arm(
+            "pay for every call that works, which a call that does nothing farms",
+            {"stack": _CALLS, "credit": "final"},
+            worlds=_DEPOT,
+        ),
+        "gated": Arm(
+            "the same, paid only with a success",
+            {"stack": f"{_CALLS},gate(gate=success)", "credit": "final"},
+            worlds=_DEPOT,
+        ),
+        "dark": Arm(
+            "pay for foreseeing what a call does, divided by the deviation",
+            {"stack": _GUESS, "credit": "headway.bench.learning:Z", "allow_std_on_dense": True},
+            worlds=_DEPOT,
+        ),
+        "darkplain": Arm(
+            "the same, not divided", {"stack": _GUESS, "credit": "final"}, worlds=_DEPOT
+        ),
+        "darkloss": Arm(
+            "foreseeing as a second loss, and no pay for it",
+            {"stack": "", "credit": "outcome", "auxiliary": 0.1},
+        ),
+        "values": Arm(
+            "the outcome, and values of states by one continuation a turn",
+            {"stack": "", "credit": "values", "continuations": 1},
+        ),
+        "edge": Arm(
+            "the outcome, tasks chosen by a pilot to be neither easy nor hopeless",
+            {"stack": "", "credit": "outcome", "edge": True},
+        ),
+        "shuffledturns": Arm(
+            "placebo: the progress of a trajectory on other turns of it",
+            {"credit": "turn", "placebo": "shuffle_turns"},
+        ),
+        "shuffled": Arm(
+            "placebo: the progress of another trajectory of the task",
+            {"credit": "turn", "placebo": "shuffle_traj"},
+        ),
+        "random": Arm(
+            "placebo: amounts drawn from the batch", {"credit": "turn", "placebo": "random"}
+        ),
+        "mismatch": Arm(
+            "placebo: the progress of a trajectory of another task",
+            {"credit": "turn", "placebo": "mismatch"},
+        ),
+    }
+)
+"""Arms by name; those that name no stack have ``progress(c=0.5)``."""
+
+PLACEBOS = ("shuffled", "random", "mismatch", "mismatched")
+"""Arms that must not help."""
+
+
+def Z() -> Any:  # named like the statistic
+    """Outcome and channels of a whole trajectory, divided by the deviation of the group."""
+    from headway.agents.credit import Estimator, Term
+
+    summed = Term(
+        ("base", "*"), "episode", centre="mean", scale="group_std", members="trajectories"
+    )
+    return Estimator("z", (summed,), "GRPO (2024) on a sum of rewards")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training.
+
+    Attributes:
+        world: A name in ``WORLDS``.
+        arm: A name in ``ARMS``.
+        seed: Of tasks and sampling.
+        rate: Multiple of the world's learning rate.
+        tokens: Budget.
+    """
+
+    world: str
+    arm: str
+    seed: int
+    rate: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of it.
+
+    Attributes:
+        job: The training.
+        success: Of tasks that were kept for this, in the end.
+        progress: Likewise.
+        tokens: Generated, with scored answers and continuations.
+        seconds: Of training.
+        curve: Per update ``(tokens, seconds, success, progress)`` of the episodes in training.
+        alarms: Kinds of alarms that were raised, each once.
+    """
+
+    job: Job
+    success: float
+    progress: float
+    tokens: int
+    seconds: float
+    curve: tuple[tuple[float, ...], ...]
+    alarms: tuple[str, ...] = ()
+
+    def at(self, seconds: float) -> float:
+        """Success in training at that time: mean of the last three updates up to then."""
+        done = [point[2] for point in self.curve if point[1] <= seconds]
+        return statistics.fmean(done[-3:]) if done else self.curve[0][2]
+
+
+def folder_of(out: Path, job: Job) -> Path:
+    """Where the log of a run is."""
+    return out / f"{job.world}-{job.arm}-{job.rate:g}-{job.tokens}-{job.seed}"
+
+
+def configuration(out: Path, job: Job) -> Config:
+    """What a run does."""
+    world = WORLDS[job.world]
+    settings = {"stack": _PROGRESS, "device": "cpu", **world.settings, **ARMS[job.arm].settings}
+    settings["stack"] = settings["stack"].replace("TOKENS*0.6", str(int(job.tokens * 0.6)))
+    return Config(
+        policy=str(out / f"start-{job.world}"),
+        seed=job.seed,
+        tokens=job.tokens,
+        **{**settings, "rate": settings["rate"] * job.rate},
+    )
+
+
+def run(out: Path, job: Job) -> Run:
+    """Trains one policy from the start of its world; its log stays in ``out``."""
+    import torch
+
+    from headway.agents.trainer import train
+
+    torch.set_num_threads(1)  # jobs share the machine, and equal threads round equally
+    folder = folder_of(out, job)
+    rows: list[Mapping[str, Any]] = []
+    shutil.rmtree(folder, ignore_errors=True)  # half a run, whose points would be missing
+    last = train(configuration(out, job), folder, told=rows.append)
+    for part in (*folder.glob("update-*"), folder / "tensorboard", folder / "state.json"):
+        shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+    points = [row for row in rows if row.get("success") is not None]
+    return Run(
+        job,
+        last["evaluation"]["success"],
+        last["evaluation"]["progress"],
+        last["tokens"],
+        last["seconds"],
+        tuple((r["tokens"], r["seconds"], r["success"], r["progress"]) for r in points),
+        tuple(sorted({text.partition(":")[0] for r in rows for text in r.get("alarms", ())})),
+    )
+
+
+# The experiment.
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what is missing, prints the tables, draws the curves."""
+    args = _arguments(argv)
+    file = args.out / "runs.jsonl"
+    done = {found.job: found for found in map(_read, stored(file, args.commit))}
+    rates = _tuned(args, done)
+    tables: dict[str, Any] = {}
+    every: list[Run] = []
+    for name in args.world:
+        world = WORLDS[name]
+        arms = [arm for arm in args.arms if name in ARMS[arm].worlds]
+        used = args.seeds or seeds(args.count or world.count, "final", args.commit)
+        tokens = _budget(args, world)
+        jobs = [Job(name, arm, seed, rates[arm], tokens) for seed in used for arm in arms]
+        _complete(args, done, jobs, name)
+        runs = {arm: [done[job] for job in jobs if job.arm == arm] for arm in arms}
+        every += [one for found in runs.values() for one in found]
+        tables[name] = table(runs)
+        if not args.json:
+            _print(name, tokens, used, tables[name])
+        plot(runs, args.out / f"learning-{name}.png", name)
+    if args.json:
+        print(json.dumps({"runs": [_row(found) for found in every]}))
+    else:
+        print(f"Commit of the seeds: {args.commit}")
+        print(f"Curves: {args.out}/learning-*.png; runs: {file}; logs: folders in {args.out}")
+    return 0
+
+
+def table(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+    """What the runs of one world amount to, by arm.
+
+    Means with 95 % intervals over seeds, and differences to the arm that each is compared with,
+    seed by seed. Those of placebos are corrected for being several.
+    """
+    shortest = min(found.seconds for arm in runs.values() for found in arm)
+    gaps = {
+        arm: [a.success - b.success for a, b in zip(found, runs[ARMS[arm].against], strict=True)]
+        for arm, found in runs.items()
+        if arm != "outcome" and ARMS[arm].against in runs and len(found) > 1
+    }
+    corrected = holm({arm: gaps[arm] for arm in gaps if arm in PLACEBOS})
+    out: dict[str, Any] = {}
+    for arm, found in runs.items():
+        row: dict[str, Any] = {"rate": found[0].job.rate, "alarms": _alarms(found)}
+        columns = {
+            "success": [one.success for one in found],
+            "progress": [one.progress for one in found],
+            "timed": [one.at(shortest) for one in found],
+            "tokens": [float(one.tokens) for one in found],
+            "seconds": [one.seconds for one in found],
+        }
+        for name, values in columns.items():
+            row[name] = statistics.fmean(values)
+            row[f"{name}_95"] = interval(values) if len(values) > 1 else None
+        if arm in gaps:
+            row["gap"] = statistics.fmean(gaps[arm])
+            row["gap_95"] = corrected[arm] if arm in corrected else interval(gaps[arm])
+        out[arm] = row
+    if {"turn", "shuffledturns"} <= set(runs) and len(runs["turn"]) > 1:
+        pairs = zip(runs["turn"], runs["shuffledturns"], strict=True)
+        beats = [a.success - b.success for a, b in pairs]
+        out["turn"]["over_shuffledturns"] = statistics.fmean(beats)
+        out["turn"]["over_shuffledturns_95"] = interval(beats)
+    return out
+
+
+def _alarms(runs: Sequence[Run]) -> dict[str, int]:
+    """In how many runs each kind of alarm was raised."""
+    kinds = sorted({kind for found in runs for kind in found.alarms})
+    return {kind: sum(kind in found.alarms for found in runs) for kind in kinds}
+
+
+def _tuned(args: argparse.Namespace, done: dict[Job, Run]) -> dict[str, float]:
+    """The best rate of each arm in the depot; of arms that are not there that of ``outcome``."""
+    if len(args.rates) == 1:
+        return {arm: args.rates[0] * (ARMS[arm].faster or 1.0) for arm in args.arms}
+    here = [arm for arm in args.arms if "depot" in ARMS[arm].worlds and not ARMS[arm].faster]
+    here = list(dict.fromkeys(["outcome", *here]))
+    tokens = _budget(args, WORLDS["depot"]) // 2
+    grid = {
+        (arm, rate): [Job("depot", arm, seed, rate, tokens) for seed in args.tuning]
+        for arm in here
+        for rate in args.rates
+    }
+    _complete(args, done, [job for jobs in grid.values() for job in jobs], "rates")
+
+    def worth(arm: str, rate: float) -> tuple[float, float]:
+        found = [done[job] for job in grid[arm, rate]]
+        return (
+            statistics.fmean(one.success for one in found),
+            statistics.fmean(one.progress for one in found),
+        )
+
+    best = {arm: max(args.rates, key=partial(worth, arm)) for arm in here}
+    return {arm: best.get(arm, best["outcome"]) * (ARMS[arm].faster or 1.0) for arm in args.arms}
+
+
+def _budget(args: argparse.Namespace, world: World) -> int:
+    tokens: int = args.tokens or int(world.tokens * (QUICK if args.quick else 1.0))
+    return tokens
+
+
+def _complete(
+    args: argparse.Namespace, done: dict[Job, Run], jobs: Sequence[Job], what: str
+) -> None:
+    """Runs those of ``jobs`` that are not done, and stores each as it ends."""
+    missing = [job for job in dict.fromkeys(jobs) if job not in done]
+    for name in dict.fromkeys(job.world for job in missing):
+        start = args.out / f"start-{name}"
+        if not start.exists():
+            WORLDS[name].start(start)
+    with mapped(partial(run, args.out), missing, args.jobs) as runs:
+        for count, found in enumerate(runs, 1):
+            done[found.job] = found
+            store(args.out / "runs.jsonl", args.commit, asdict(found))
+            job = found.job
+            print(
+                f"{what}: {count}/{len(missing)}: {job.world} {job.arm} at {job.rate:g}, seed "
+                f"{job.seed}: success {found.success:.3f}, progress {found.progress:.3f}, "
+                f"{found.seconds:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _read(entry: Mapping[str, Any]) -> Run:
+    curve = tuple(tuple(point) for point in entry["curve"])
+    return Run(
+        **{**entry, "job": Job(**entry["job"]), "curve": curve, "alarms": tuple(entry["alarms"])}
+    )
+
+
+def _row(found: Run) -> dict[str, Any]:
+    job = found.job
+    return {
+        **{"world": job.world, "arm": job.arm, "seed": job.seed},
+        **{"success": found.success, "progress": found.progress},
+        **{"tokens": found.tokens, "seconds": found.seconds},
+    }
+
+
+def _print(name: str, tokens: int, used: Sequence[int], rows: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    def spread(row: Mapping[str, Any], column: str, share: bool = True) -> str:
+        if column not in row:
+            return ""
+        if row[f"{column}_95"] is None:
+            return f"{row[column]:.3f}"
+        low, high = row[f"{column}_95"]
+        if share:
+            low, high = max(0.0, low), min(1.0, high)
+        return f"{row[column]:.3f} ({low:.3f} to {high:.3f})"
+
+    title = f"{WORLDS[name].about}; {tokens:,} tokens, seeds {list(used)}, 95 %"
+    found = Table(title=title, title_justify="left")
+    for column in ("arm", "rate", "success", "minus outcome", "progress", "at equal time"):
+        found.add_column(column)
+    found.add_column("tokens", justify="right")
+    found.add_column("seconds", justify="right")
+    found.add_column("alarms")
+    for arm, row in rows.items():
+        found.add_row(
+            arm + " *" * (arm in PLACEBOS),
+            f"{row['rate']:g}",
+            spread(row, "success"),
+            spread(row, "gap", share=False),
+            spread(row, "progress"),
+            spread(row, "timed"),
+            f"{row['tokens']:,.0f}",
+            f"{row['seconds']:.0f}",
+            ", ".join(f"{kind} {count}" for kind, count in row["alarms"].items()),
+        )
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    console.print(found)
+    if any(arm in PLACEBOS for arm in rows):
+        console.print("* placebos; their differences are corrected together (Holm).")
+    if "over_shuffledturns" in rows.get("turn", {}):
+        console.print(
+            f"turn minus shuffledturns: {spread(rows['turn'], 'over_shuffledturns', False)}"
+        )
+
+
+def plot(runs: Mapping[str, Sequence[Run]], path: Path, name: str) -> None:
+    """Success in training against tokens and against time, with bands of the 95 % interval."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(13, 5.5), layout="constrained", sharey=True)
+    for which, (axis, label) in enumerate(zip(axes, ("generated tokens", "seconds"), strict=True)):
+        for number, (arm, found) in enumerate(runs.items()):
+            most = min(one.curve[-1][which] for one in found)
+            at = np.linspace(0.0, most, 40)
+            curves = np.array([_smooth(one, which, at) for one in found])
+            style = "-" if number < 10 else "--" if number < 20 else ":"
+            (line,) = axis.plot(at, curves.mean(axis=0), style, label=arm)
+            if len(found) > 1:
+                bands = [interval(list(column)) for column in curves.T]
+                low, high = np.array(bands).T.clip(0.0, 1.0)
+                axis.fill_between(at, low, high, color=line.get_color(), alpha=0.1, linewidth=0)
+        axis.set(xlabel=label, ylim=(0.0, 1.0), xlim=(0, None))
+        axis.grid(alpha=0.3)
+    axes[0].set(ylabel="success of training episodes", title=WORLDS[name].about[:60])
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _smooth(found: Run, which: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Success at the points, each the mean of three updates."""
+    points = np.array(found.curve)
+    width = min(3, len(points))
+    success = np.convolve(points[:, 2], np.ones(width) / width, mode="valid")
+    return np.interp(at, points[width - 1 :, which], success).astype(np.float64)
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m headway.bench.learning",
+        description=__doc__.partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--world", type=listed(str), default=["depot"], help=f"some of {', '.join(WORLDS)}")
+    add("--arms", type=listed(str), default=list(ARMS), help="some of the arms")
+    add("--rates", type=listed(float), help=f"multiples of the world's rate; None: {RATES}")
+    add("--commit", default=commit_of_tree(), help="what all seeds are drawn from")
+    add("--seeds", type=listed(int), help="instead of those of the commit")
+    add("--count", type=int, help="seeds drawn from the commit; None: as many as the world has")
+    add("--tuning", type=int, default=2, help="seeds of their own for the rates")
+    add("--tokens", type=int, help="budget of a run; None: that of the world")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    add("--out", type=Path, help="folder of the results; None: learning-COMMIT")
+    add("--quick", action="store_true", help="a part of the tokens, one rate, two seeds")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    add("--list", action="store_true", help="print what the arms are")
+    args = parser.parse_args(argv)
+    if args.list:
+        for name, arm in ARMS.items():
+            print(f"{name:14} {arm.about}")
+        parser.exit()
+    try:
+        args.arms = [one_of("--arms", arm, ARMS) for arm in args.arms]
+        args.world = [one_of("--world", world, WORLDS) for world in args.world]
+    except ValueError as error:
+        parser.error(str(error))
+    for name, least in (("count", 1), ("tuning", 1), ("jobs", 1), ("tokens", 1)):
+        if (value := getattr(args, name)) is not None and value < least:
+            parser.error(f"argument --{name}: must be at least {least}, got {value}")
+    for module in ("torch", "transformers", "matplotlib", "scipy"):
+        if find_spec(module) is None:
+            parser.error(f'needs {module}, which is missing; pip install "headway[agents]"')
+    if args.quick:
+        args.rates = args.rates or [1.0]
+        args.count = args.count or 2
+    args.rates = args.rates or list(RATES)
+    if not all(0.0 < rate < math.inf for rate in args.rates):
+        parser.error(f"argument --rates: must be numbers above 0, got {args.rates}")
+    if args.seeds and len(set(args.seeds)) < len(args.seeds):
+        parser.error(f"argument --seeds: must differ, got {args.seeds}")
+    args.out = args.out or Path(f"learning-{args.commit[:8]}")
+    args.tuning = seeds(args.tuning, "tuning", args.commit)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"argument --out: {error}")
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())

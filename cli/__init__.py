@@ -1,0 +1,3 @@
+"""The command line, see :mod:`headway.cli.program`."""
+
+from headway.cli.program import main as main

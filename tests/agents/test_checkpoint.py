@@ -1,0 +1,87 @@
+"""Checkpoints are whole or not there: every write that a kill can cut is tried."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.agents.checkpoint import Checkpoints
+from headway.agents.policy import Policy
+from headway.agents.tiny import tiny
+from headway.bench.depot import WORDS
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return tiny(WORDS, seed=0, layers=1, width=16, heads=2, ffn=32)
+
+
+def first(policy):
+    return float(next(iter(policy.model.parameters())).detach().flatten()[0])
+
+
+class Killed(BaseException):
+    """What no handler is meant to catch."""
+
+
+def test_the_newest_and_the_best_are_kept(policy, tmp_path):
+    found = Checkpoints(tmp_path)
+    assert found.newest() is None and found.best() is None
+    for update, best in ((1, True), (2, False), (3, False)):
+        found.save(policy, {"x": torch.tensor([update])}, {"update": update}, best=best)
+    folder, learner, state = found.newest()
+    assert (folder.name, int(learner["x"]), state) == ("update-000003", 3, {"update": 3})
+    assert found.best().name == "update-000001"
+    assert sorted(p.name for p in tmp_path.glob("update-*")) == ["update-000001", "update-000003"]
+    Policy.load(folder)
+
+
+def test_the_newest_stands_in_where_none_was_best(policy, tmp_path):
+    found = Checkpoints(tmp_path)
+    found.save(policy, {}, {"update": 1}, best=False)
+    assert found.best().name == "update-000001"
+
+
+@pytest.mark.parametrize("cut", range(8))
+def test_a_kill_leaves_the_one_before(policy, tmp_path, monkeypatch, cut):
+    """At whichever call to the disk it comes, the run goes on from a checkpoint that is whole."""
+    found = Checkpoints(tmp_path)
+    found.save(policy, {"x": torch.tensor([1])}, {"update": 1}, best=False)
+    calls = [0]
+
+    def cutting(real):
+        def call(*args, **kwargs):
+            if calls[0] == cut:
+                raise Killed
+            calls[0] += 1
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for module, name in ((os, "replace"), (os, "fsync"), (torch, "save")):
+            patch.setattr(module, name, cutting(getattr(module, name)))
+        try:
+            found.save(policy, {"x": torch.tensor([2])}, {"update": 2}, best=False)
+        except Killed:
+            pass
+    folder, learner, state = Checkpoints(tmp_path).newest()
+    assert int(learner["x"]) == state["update"] in (1, 2)
+    assert first(Policy.load(folder)) == first(policy)
+    assert len(list(tmp_path.glob("update-*"))) == 1
+    Checkpoints(tmp_path).save(policy, {"x": torch.tensor([2])}, {"update": 2}, best=False)
+    assert Checkpoints(tmp_path).newest()[2] == {"update": 2}
+
+
+def test_what_is_broken_is_named(policy, tmp_path):
+    found = Checkpoints(tmp_path)
+    found.save(policy, {}, {"update": 1}, best=False)
+    (tmp_path / "update-000001" / "learner.pt").unlink()
+    with pytest.raises(ValueError, match="names a checkpoint that is not there"):
+        found.newest()
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(ValueError, match="must be JSON"):
+        Checkpoints(Path(tmp_path)).newest()
