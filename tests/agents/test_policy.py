@@ -406,6 +406,7 @@ def test_smollm2_from_its_file(tmp_path):
     with torch.no_grad():
         made = policy.model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)
     assert "Paris" in template.text(made[0, len(ids) :].tolist())
+    assert not policy.model.is_quantized
     policy.save(tmp_path / "smol")
     again = Policy.load(tmp_path / "smol", device="cpu", lora=8)
-    assert 0.02 < sum(w.numel() for w in again.learns) / 134_515_008 < 0.05
+    assert sum(w.numel() for w in again.learns) == 2_442_240
