@@ -441,12 +441,12 @@ def _read(where: Path, weights: torch.dtype) -> tuple[Any, Any]:
             f"source must hold a causal language model that transformers reads, got "
             f"{str(where)!r}: {error}"
         ) from error
-    if (
-        file
-    ):  # it is not quantised any more, and saying so would keep it from being saved or trained
-        model.is_quantized, model.hf_quantizer = False, None
-        if hasattr(model.config, "quantization_config"):
-            del model.config.quantization_config
+    if file:
+        # It is not quantised any more, and saying so would keep it from being saved or trained.
+        unpacked: Any = model
+        unpacked.is_quantized, unpacked.hf_quantizer = False, None
+        if hasattr(unpacked.config, "quantization_config"):
+            del unpacked.config.quantization_config
     return model, _tokenizer(where)
 
 
