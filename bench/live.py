@@ -13,12 +13,12 @@ from rich.table import Table
 
 from headway.agents.log import LOG, lines
 from headway.agents.workers import mapped
-from headway.bench.learning import ARMS, WORLDS, Job, Run, folder_of, run
+from headway.bench.learning import WORLDS, Job, Run, folder_of, run
 
 SHOWN = ("outcome", "turn")
 """Arms that are compared."""
 
-WIDTH = 48
+WIDTH = 36
 """Characters of a curve."""
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -47,13 +47,13 @@ def race(out: Path, console: Console, *, seed: int, tokens: int, jobs: int) -> l
 def picture(out: Path, jobs: Sequence[Job]) -> Table:
     """The curves up to now."""
     table = Table(title="Success of training episodes against generated tokens", box=None)
-    for name in ("reward and credit", "", "success", "progress", "tokens", "seconds"):
-        table.add_column(name, justify="left" if name in ("reward and credit", "") else "right")
+    for name in ("credit", "", "success", "progress", "tokens", "seconds"):
+        table.add_column(name, justify="left" if name in ("credit", "") else "right")
     for job in jobs:
         rows = _rows(folder_of(out, job) / LOG)
         last: dict[str, Any] = rows[-1] if rows else {"success": 0.0, "progress": 0.0}
         table.add_row(
-            ARMS[job.arm].about,
+            job.arm,
             curve([(row["tokens"], row["success"]) for row in rows], job.tokens),
             f"{last['success']:.0%}",
             f"{last['progress']:.2f}",
