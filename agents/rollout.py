@@ -299,10 +299,13 @@ class _Run:
                 groups.setdefault(one.group, []).append(one.success)
         found = []
         for place, one in enumerate(trajectories):
-            inner = [_mean(outcomes.get((place, turn), ())) for turn in range(1, len(one.turns))]
-            last = _mean([] if one.ended == "died" else [one.success])
-            ends = [last] if one.turns else []
-            found.append(np.array([_mean(groups.get(one.group, ())), *inner, *ends]))
+            last = [] if one.ended == "died" else [one.success]
+            values = [_mean(groups.get(one.group, ()))]
+            for turn in range(1, len(one.turns)):
+                # A turn without a token is a cut: there was one way to go on, and it was taken.
+                only = last if not (one.turn == turn).any() else []
+                values.append(_mean(outcomes.get((place, turn), only)))
+            found.append(np.array([*values, *([_mean(last)] if one.turns else [])]))
         return found
 
     def play(

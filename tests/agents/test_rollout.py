@@ -464,6 +464,19 @@ def test_continuations_change_nothing_and_die_alone():
         assert len(value) == 4
 
 
+def test_continuations_of_what_is_cut():
+    """Where there is no room for another turn, the state is worth what the cut made of it."""
+    engine = Engine(POLICY, lanes=4, context=16)
+    made = collect(
+        engine, [0], lambda: Talk(turns=99, reply="ok at s3"), key=(0,), group=20, continuations=2
+    )
+    ends = set()
+    for one, value in zip(made.trajectories, made.values, strict=True):
+        ends.add(bool((one.turn == len(one.turns) - 1).any()))
+        assert len(value) == len(one.turns) + 1 and not value.any()
+    assert ends == {True, False}
+
+
 class Foreign(gym.Env):
     action_space = observation_space = gym.spaces.Text(10)
 
