@@ -94,7 +94,7 @@ class Checkpoints:
         return found
 
     def _tidy(self, keep: set[str | None]) -> None:
-        for folder in self.folder.glob("update-*"):
+        for folder in self.folder.glob("*update-*"):  # and those that a policy was saved into
             if folder.name not in keep:
                 shutil.rmtree(folder, ignore_errors=True)
 

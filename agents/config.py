@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +109,6 @@ class Config:
                 raise ValueError(f"{name} must be a text, got {getattr(self, name)!r}")
         if not isinstance(self.environment, Mapping):
             raise ValueError(f"environment must be a table, got {self.environment!r}")
-
-    @property
-    def digest(self) -> str:
-        """Names the run: equal configurations, equal digests."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 _NUMBERS = {

@@ -283,7 +283,7 @@ def evaluate(
             f"one of its own, got {env!r}"
         )
     new = partial(make, env, split=split, **env_kwargs)
-    layers = partial(_layered, new, stack, gamma, on_truncation, record)
+    layers = partial(layered, new, stack, gamma, on_truncation, record)
     probe = layers()
     own(probe)
     probe.close()
@@ -495,7 +495,7 @@ def _families(verdict: Verdict) -> dict[str, bool]:
     return families
 
 
-def _layered(
+def layered(
     make: Callable[[], gym.Env[Any, Any]],
     stack: str | None,
     gamma: float | None,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from headway.agents.engine import Engine
-from headway.agents.evaluate import UNKNOWN, Episode, Evaluation, Told, make
+from headway.agents.evaluate import UNKNOWN, Episode, Evaluation, Told, layered, make
 from headway.agents.policy import Policy
 from headway.agents.rollout import collect
 from headway.agents.trajectory import Trajectory
@@ -17,12 +17,11 @@ from headway.arguments import whole
 from headway.envs.task import TaskKey
 from headway.verifiers import Verdict
 from headway.wrappers.channel import grader_of, measure
-from headway.wrappers.stack import build
 from headway.wrappers.transforms import AtEnd
 
 
 class _Graded(gym.Wrapper[Any, Any, Any, Any]):
-    """Grades every turn, and keeps which families of checks count."""
+    """Grades every turn: a bare environment grades its end only."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -97,7 +96,7 @@ def examine(
     played = collect(
         Engine(policy, lanes=lanes, context=context),
         range(seed0, seed0 + episodes // samples),
-        partial(_layered, new, stack, gamma, on_truncation),
+        partial(_graded, new, stack, gamma, on_truncation, None),
         key=("exam", seed0),
         group=samples,
         turn_tokens=turn_tokens,
@@ -115,14 +114,8 @@ def examine(
     )
 
 
-def _layered(
-    new: Callable[[], gym.Env[Any, Any]], stack: str | None, gamma: float, on_truncation: AtEnd
-) -> gym.Env[Any, Any]:
-    env = new()
-    if stack is not None:
-        # Measuring what a stack pays is harmless, whatever it pays.
-        env = build(env, stack, gamma=gamma, on_truncation=on_truncation, allow_dominance=True)
-    return _Graded(env)
+def _graded(*layers: Any) -> gym.Env[Any, Any]:
+    return _Graded(layered(*layers))
 
 
 def _episode(trajectory: Trajectory, gamma: float) -> Episode:

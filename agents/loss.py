@@ -79,28 +79,6 @@ def policy_loss(
     return -gain.sum() / normaliser
 
 
-def clipped(
-    logp: Tensor,
-    logp_old: Tensor,
-    advantage: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
-) -> Tensor:
-    """Share of the sampled tokens that the clip keeps from moving further, in [0, 1].
-
-    Raises:
-        ValueError: Shapes differ.
-    """
-    _same(logp, advantage)
-    with torch.no_grad():
-        ratio = _difference(logp, logp_old, mask).exp()
-        over = (advantage > 0.0) & (ratio > 1.0 + clip_high)
-        under = (advantage < 0.0) & (ratio < 1.0 - clip_low)
-        return _mean((over | under).float(), mask, None)
-
-
 def mismatch(
     logp: Tensor,
     logp_sampled: Tensor,
@@ -233,26 +211,6 @@ def token_logp(
     if len(pieces) == 1:
         return part(hidden, ids)
     return torch.cat([checkpoint(part, *piece, use_reentrant=False) for piece in pieces])
-
-
-def token_entropy(
-    hidden: Tensor, head: Head, *, temperature: float = 1.0, rows: int = 1024
-) -> Tensor:
-    """Entropy of the distribution at each position; arguments as of :func:`token_logp`.
-
-    Returns:
-        (n,) float32, in nats, without gradient.
-
-    Raises:
-        ValueError: An argument is outside its range.
-    """
-    temperature = number("temperature", temperature, "(0, inf)")
-    found = []
-    with torch.no_grad():
-        for part in torch.split(hidden, whole("rows", rows, 1)):
-            logp = torch.log_softmax(head(part).float() / temperature, -1)
-            found.append(-(logp.exp() * logp.clamp(min=-1e4)).sum(-1))  # 0 * -inf is NaN
-    return torch.cat(found)
 
 
 def _difference(logp: Tensor, other: Tensor, mask: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -345,7 +344,9 @@ class Policy:
         """
         target = Path(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        made = target.with_name(f".{target.name}.new")
+        shutil.rmtree(made, ignore_errors=True)  # of one that was killed while writing
+        made.mkdir()
         try:
             new = made / "new"
             if hasattr(self.model, "peft_config"):

@@ -34,6 +34,7 @@ from headway.arguments import find, named
 from headway.envs.domain import Domain
 from headway.envs.rng import Rng
 from headway.verifiers.likelihood import Control
+from headway.wrappers.channel import layers_of
 from headway.wrappers.stack import build
 
 Told = Callable[[Mapping[str, Any]], None]
@@ -69,7 +70,7 @@ def train(config: Config, folder: Path, *, told: Told = lambda row: None) -> dic
 
     Raises:
         ValueError: ``folder`` holds a run of another configuration, or the configuration names
-            what is not there.
+            what is not there, or layers that do not fit.
         FloatingPointError: The policy's logits are no numbers.
     """
     _check(config, folder)
@@ -93,7 +94,7 @@ def train(config: Config, folder: Path, *, told: Told = lambda row: None) -> dic
         auxiliary=config.auxiliary,
     )
     ledger, monitor, goodhart = Ledger(), Monitor(), Goodhart()
-    state: dict[str, Any] = {"update": 0, "evaluation": None, "best": -math.inf, "proxy": 0.0}
+    state: dict[str, Any] = {"update": 0, "evaluation": None, "best": -1.0, "proxy": 0.0}
     if resumed:
         state = resumed[2]
         learner.load_state_dict(resumed[1])
@@ -111,10 +112,10 @@ def train(config: Config, folder: Path, *, told: Told = lambda row: None) -> dic
     try:
         while True:
             update = state["update"]
-            over = goodhart.stopped or ledger.generated >= config.tokens
-            over = over or (config.seconds is not None and ledger.trained >= config.seconds)
+            spent = ledger.generated >= config.tokens
+            spent = spent or (config.seconds is not None and ledger.trained >= config.seconds)
             engine.sync()
-            due = over or update == 0 or (config.evaluate and update % config.evaluate == 0)
+            due = spent or update == 0 or (config.evaluate and update % config.evaluate == 0)
             if due and state["evaluation"] is None:
                 with ledger.timed("evaluation"):
                     found = state["evaluation"] = evaluation(engine, config, update)
@@ -126,7 +127,7 @@ def train(config: Config, folder: Path, *, told: Told = lambda row: None) -> dic
             row = {"update": update, "tokens": ledger.generated, "seconds": ledger.trained}
             if state["evaluation"] is not None:
                 row["evaluation"] = state["evaluation"]
-            if over:
+            if spent or goodhart.stopped:
                 log.write(row)
                 told(row)
                 return row
@@ -311,6 +312,12 @@ def environment(config: Config, *, step: int = 0, held_out: bool = False) -> gym
     if held_out:
         return env
     env = build(env, config.stack, gamma=config.gamma, allow_dominance=config.allow_dominance)
+    lasting = [type(one.layer).__name__ for one in layers_of(env) if one.layer.lasting]
+    if lasting:
+        raise ValueError(
+            "stack must hold no layer that remembers other episodes, as each is played in a copy "
+            f"that is thrown away, got {lasting}; for placebos set placebo= of the configuration"
+        )
     headway.set_progress(env, step)
     return env
 

@@ -26,7 +26,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,8 +35,16 @@ import numpy as np
 
 import headway
 from headway.agents.workers import mapped
-from headway.arguments import one_of
-from headway.bench.experiment import commit_of_tree, interval, listed, seeds, store, stored
+from headway.bench.experiment import (
+    checked,
+    commit_of_tree,
+    interval,
+    listed,
+    made,
+    seeds,
+    store,
+    stored,
+)
 from headway.wrappers import DiscreteActions, Features
 from headway.wrappers.stack import build
 
@@ -418,30 +425,23 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a twentieth of the steps, one rate")
     parser.add_argument("--json", action="store_true", help="print one JSON object and no table")
     args = parser.parse_args(argv)
-    try:
-        args.arms = [one_of("--arms", arm, ARMS) for arm in args.arms]
-        args.goals = [one_of("--goals", goals, tuple(STEPS)) for goals in args.goals]
-    except ValueError as error:
-        parser.error(str(error))
-    for name, least in (("count", 2), ("tuning", 1), ("jobs", 1), ("steps", 5000)):
-        if (value := getattr(args, name)) is not None and value < least:
-            parser.error(f"argument --{name}: must be at least {least}, got {value}")
+    checked(
+        parser,
+        args,
+        names={"arms": ARMS, "goals": STEPS},
+        least={"count": 2, "tuning": 1, "jobs": 1, "steps": 5000},
+        modules=("stable_baselines3", "torch", "matplotlib", "scipy"),
+        extra="sb3",
+    )
     if not all(0.0 < rate < 1.0 for rate in args.rates):
         parser.error(f"argument --rates: must be numbers in (0, 1), got {args.rates}")
-    for module in ("stable_baselines3", "torch", "matplotlib", "scipy"):
-        if find_spec(module) is None:
-            parser.error(f'needs {module}, which is missing; pip install "headway[sb3]"')
     if args.quick:
         args.rates, args.count = args.rates[:1] if len(args.rates) == 1 else [RATES[1]], 2
-    args.out = args.out or Path(f"classic-{args.commit[:8]}")
+    args.out = made(parser, args.out or Path(f"classic-{args.commit[:8]}"))
     args.seeds = args.seeds or seeds(args.count, "final", args.commit)
     if len(set(args.seeds)) < max(2, len(args.seeds)):
         parser.error(f"argument --seeds: must be 2 or more that differ, got {args.seeds}")
     args.tuning = seeds(args.tuning, "tuning", args.commit)
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"argument --out: {error}")
     return args
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from headway.arguments import one_of
 
 
 def commit_of_tree() -> str:
@@ -97,3 +101,45 @@ def listed(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 
     read.__name__ = f"{kind.__name__} list"  # argparse names it when a value does not fit
     return read
+
+
+def checked(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    *,
+    names: Mapping[str, Iterable[Any]],
+    least: Mapping[str, int],
+    modules: Iterable[str],
+    extra: str,
+) -> None:
+    """Ends with wrong usage where arguments are outside their range or packages are missing.
+
+    Args:
+        parser: Says so.
+        args: Where the names of arms and the like are replaced by those they stand for.
+        names: Per argument what each of its values may be.
+        least: Per argument the least that it may be, unless it is None.
+        modules: What has to be installed.
+        extra: Of headway, which brings them.
+    """
+    for name, allowed in names.items():
+        try:
+            found = [one_of(f"--{name}", value, tuple(allowed)) for value in getattr(args, name)]
+        except ValueError as error:
+            parser.error(str(error))
+        setattr(args, name, found)
+    for name, bound in least.items():
+        if (value := getattr(args, name)) is not None and value < bound:
+            parser.error(f"argument --{name}: must be at least {bound}, got {value}")
+    for module in modules:
+        if find_spec(module) is None:
+            parser.error(f'needs {module}, which is missing; pip install "headway[{extra}]"')
+
+
+def made(parser: argparse.ArgumentParser, folder: Path) -> Path:
+    """The folder of the results, which is there now."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"argument --out: {error}")
+    return folder

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from headway.agents.log import LOG, lines
 from headway.agents.workers import mapped
-from headway.bench.learning import WORLDS, Job, Run, folder_of, run
+from headway.bench.arms import WORLDS
+from headway.bench.learning import Job, Run, folder_of, run
 
 SHOWN = ("outcome", "turn")
 """Arms that are compared."""

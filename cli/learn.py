@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
 from headway.arguments import find
-from headway.cli.output import figure, print_json, screen
+from headway.cli.output import Counter, counter, figure, print_json, screen
 from headway.cli.terms import environment_id, one_of, theirs, whole
 from headway.envs.actions import FORMATS
 from headway.envs.domain import Domain
@@ -41,8 +40,8 @@ def run_sft(args: argparse.Namespace) -> int:
     """Clones demonstrations into a policy."""
     from headway.agents.sft import sft
 
-    with _bar(args.steps, "steps") as told:
-        try:
+    with counter(args.steps, "steps") as told:
+        with _usage(args, told):
             last = sft(
                 args.id,
                 args.policy,
@@ -62,8 +61,6 @@ def run_sft(args: argparse.Namespace) -> int:
                 told=lambda row: told(row["update"] + 1, {"loss": row["loss"]}),
                 **world(args),
             )
-        except (OSError, ValueError) as error:
-            args.parser.error(str(error))
     if args.json:
         print_json(last)
     else:
@@ -75,6 +72,7 @@ def run_sft(args: argparse.Namespace) -> int:
 
 def run_train(args: argparse.Namespace) -> int:
     """Trains a policy by what its turns earn."""
+    from headway.agents.checkpoint import Checkpoints
     from headway.agents.config import config, load
     from headway.agents.trainer import train
 
@@ -95,20 +93,18 @@ def run_train(args: argparse.Namespace) -> int:
         made = config(changes) if args.config is None else load(args.config, changes)
         if found := world(args):
             environment = {**made.environment, **found}
-            made = config({**_shallow(made), "environment": environment})
+            made = replace(made, environment=environment)
     except (OSError, ValueError) as error:
         args.parser.error(str(error))
-    with _bar(made.tokens, "tokens") as told:
+    with counter(made.tokens, "tokens") as told:
 
         def hear(row: Mapping[str, Any]) -> None:
             shown = {name: row.get(name) for name in ("success", "progress")}
             spent = row["seconds"] or 1.0
             told(row["tokens"], {**shown, "tokens/s": row["tokens"] / spent})
 
-        try:
+        with _usage(args, told):
             last = train(made, args.out, told=hear)
-        except (OSError, ValueError) as error:
-            args.parser.error(str(error))
     if args.json:
         print_json(last)
         return 0
@@ -120,6 +116,7 @@ def run_train(args: argparse.Namespace) -> int:
     out.print(
         f"{last['update']} updates, {last['tokens']:,} tokens, {last['seconds']:.0f} s of training",
         f"Held-out tasks: success {success} ({low} to {high}), progress {progress}",
+        f"Best policy: {Checkpoints(args.out).best()}",
         f"Wrote {args.out}; look at it with: headway report {args.out}",
         sep="\n",
         markup=False,
@@ -140,8 +137,15 @@ def run_report(args: argparse.Namespace) -> int:
     return 0
 
 
-def _shallow(made: Any) -> dict[str, Any]:
-    return {name: getattr(made, name) for name in made.__dataclass_fields__}
+@contextmanager
+def _usage(args: argparse.Namespace, told: Counter) -> Iterator[None]:
+    """Ends with wrong usage if it fails before anything was done; what fails later is a fault."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if told.done:
+            raise
+        args.parser.error(str(error))
 
 
 def _assigned(text: str) -> tuple[str, Any]:
@@ -157,34 +161,6 @@ def _assigned(text: str) -> tuple[str, Any]:
         return name.strip(), tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError:
         return name.strip(), value
-
-
-class _bar(Progress):  # used as a context manager, like a function
-    """One bar on stderr, with figures beside it; nothing where nobody looks."""
-
-    def __init__(self, of: int, what: str) -> None:
-        console = Console(stderr=True)
-        super().__init__(
-            TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.description}"),
-            BarColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=console,
-            transient=True,
-            redirect_stdout=False,
-            disable=not console.is_terminal,
-        )
-        self.of, self.what = of, what
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        task = self.add_task(self.what, total=self.of, figures="")
-
-        def told(done: int, figures: Mapping[str, float | None]) -> None:
-            shown = (f"{n} {figure(v, '.3g')}" for n, v in figures.items() if v is not None)
-            self.update(task, completed=min(done, self.of), figures=" ".join(shown))
-
-        return told
 
 
 def add_format(sub: argparse.ArgumentParser) -> None:

@@ -70,6 +70,42 @@ def bars() -> Iterator[Told]:
         yield told
 
 
+class Counter:
+    """``counter(done, figures)`` moves one bar, with figures beside it.
+
+    Attributes:
+        done: What it was told last.
+    """
+
+    def __init__(self, progress: Progress, of: int, what: str) -> None:
+        self._progress, self._of = progress, of
+        self._task = progress.add_task(what, total=of, figures="")
+        self.done = 0
+
+    def __call__(self, done: int, figures: Mapping[str, float | None]) -> None:
+        self.done = done
+        shown = (f"{n} {figure(v, '.3g')}" for n, v in figures.items() if v is not None)
+        text = " ".join(shown)
+        self._progress.update(self._task, completed=min(done, self._of), figures=text)
+
+
+@contextmanager
+def counter(of: int, what: str) -> Iterator[Counter]:
+    """One bar on stderr; nothing is drawn where nobody looks."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        disable=not console.is_terminal,
+    ) as progress:
+        yield Counter(progress, of, what)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(_plain(value), allow_nan=False))
 

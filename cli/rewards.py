@@ -86,9 +86,18 @@ def _played(args: argparse.Namespace, told: Callable[[int, int], None]) -> Evalu
                 args.parser.error(str(error))
             if args.mode == "tools":
                 asked["manual"] = False
-        return evaluate(
+        found = evaluate(
             args.id, player, jobs=args.jobs, gamma=args.gamma, record=args.record, **asked
         )
+        if served:
+            used = player.usage
+            if used.answers:  # with several jobs each worker has counts of its own
+                said = (
+                    f"{used.answers} answers, {used.prompt} tokens read, {used.completion} written"
+                )
+                print(f"headway: {args.policy}: {said}", file=sys.stderr)
+            player.close()
+        return found
     if args.record is not None:
         args.parser.error("argument --record: is for agents; headway train keeps episodes")
     from headway.agents.exam import examine

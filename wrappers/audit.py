@@ -619,7 +619,7 @@ def prove(stack: str, *, gamma: float, on_truncation: AtEnd = "zero") -> Proof:
             turns=turns,
             actions=actions,
         )
-        for k, practice in _moments(env)
+        for k, practice in moments(env)
         for turns, actions in WORLDS
     ]
     declared = bounds(env, gamma)
@@ -639,7 +639,7 @@ def steps_of(env: gym.Env[Any, Any]) -> tuple[int, ...]:
     return (0, FINISHED) if set_progress(env, 0) else (0,)
 
 
-def _moments(env: gym.Env[Any, Any]) -> Iterator[tuple[int, int]]:
+def moments(env: gym.Env[Any, Any]) -> Iterator[tuple[int, int]]:
     """Steps and episodes of practice; no practice for layers that keep nothing of an episode."""
     yield from ((k, 0) for k in steps_of(env))
     layers = list(with_state(env))[:-1]

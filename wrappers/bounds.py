@@ -111,6 +111,7 @@ class Clip(Filter):
     def __init__(self, alpha: float, eta: float | None, q: float) -> None:
         self.alpha = number("alpha", alpha, "(0, inf)")
         self.eta = None if eta is None else number("eta", eta, "(-inf, inf)")
+        self.lasting = eta is None
         self.q = number("q", q, "[0, 1]")
         self.seen: dict[str, list[float]] = {}
         self.etas: dict[str, float] = {}

@@ -63,10 +63,13 @@ class Layer(Ear):
         key: What a stack may hold only once; None for any number of it.
         outermost: Whether no filter may stand around it, as it tells amounts that would not be
             those that are paid.
+        lasting: Whether its memory outlasts episodes, so that siblings that are forked and thrown
+            away would take it with them.
     """
 
     key: str | None = None
     outermost: bool = False
+    lasting: bool = False
 
     def keeps_optimum(self, gamma: float) -> bool:
         """Whether the policies that are best with it are best without it.

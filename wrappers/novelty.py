@@ -182,6 +182,7 @@ class Novelty(Channel):
 
     memory: ClassVar[tuple[str, ...]] = ("met", "paid", "counts")
     hears = True
+    lasting = True
 
     def __init__(self, name: str, *, b: float, cap: float) -> None:
         super().__init__(name)

@@ -30,6 +30,7 @@ class Placebo(Filter):
     """
 
     memory: ClassVar[tuple[str, ...]] = ("stream", "ahead", "seen", "held")
+    lasting = True
 
     def __init__(self, kind: Kind, p: float | None, seed: int) -> None:
         self.kind = one_of("kind", kind, ("random", "flip", "shuffle_turns"))

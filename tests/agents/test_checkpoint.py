@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,25 +46,29 @@ def test_the_newest_stands_in_where_none_was_best(policy, tmp_path):
     assert found.best().name == "update-000001"
 
 
-@pytest.mark.parametrize("cut", range(8))
+@pytest.mark.parametrize("cut", range(10))
 def test_a_kill_leaves_the_one_before(policy, tmp_path, monkeypatch, cut):
     """At whichever call to the disk it comes, the run goes on from a checkpoint that is whole."""
     found = Checkpoints(tmp_path)
     found.save(policy, {"x": torch.tensor([1])}, {"update": 1}, best=False)
     calls = [0]
 
-    def cutting(real):
+    def cutting(real, at=1):
         def call(*args, **kwargs):
-            if calls[0] == cut:
+            if calls[0] > cut:  # whoever was killed tidies nothing up
                 raise Killed
-            calls[0] += 1
+            calls[0] += at
+            if calls[0] > cut:
+                raise Killed
             return real(*args, **kwargs)
 
         return call
 
     with monkeypatch.context() as patch:
-        for module, name in ((os, "replace"), (os, "fsync"), (torch, "save")):
-            patch.setattr(module, name, cutting(getattr(module, name)))
+        writers = ((os, "replace"), (os, "fsync"), (torch, "save"))
+        for owner, name in (*writers, (policy.tokenizer, "save_pretrained")):
+            patch.setattr(owner, name, cutting(getattr(owner, name)))
+        patch.setattr(shutil, "rmtree", cutting(shutil.rmtree, at=0))
         try:
             found.save(policy, {"x": torch.tensor([2])}, {"update": 2}, best=False)
         except Killed:
@@ -71,7 +76,8 @@ def test_a_kill_leaves_the_one_before(policy, tmp_path, monkeypatch, cut):
     folder, learner, state = Checkpoints(tmp_path).newest()
     assert int(learner["x"]) == state["update"] in (1, 2)
     assert first(Policy.load(folder)) == first(policy)
-    assert len(list(tmp_path.glob("update-*"))) == 1
+    kept = {folder.name, "state.json"}
+    assert {path.name for path in tmp_path.iterdir()} - {"state.json.new"} == kept
     Checkpoints(tmp_path).save(policy, {"x": torch.tensor([2])}, {"update": 2}, best=False)
     assert Checkpoints(tmp_path).newest()[2] == {"update": 2}
 

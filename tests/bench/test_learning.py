@@ -15,10 +15,8 @@ from headway.agents.credit import ESTIMATORS
 from headway.agents.placebo import PLACEBOS as KINDS
 from headway.agents.trainer import environment, estimator
 from headway.bench import learning
+from headway.bench.arms import ARMS, PLACEBOS, WORLDS
 from headway.bench.learning import (
-    ARMS,
-    PLACEBOS,
-    WORLDS,
     Job,
     Run,
     configuration,

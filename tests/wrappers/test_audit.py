@@ -24,11 +24,12 @@ from headway.wrappers.audit import (
     Play,
     best_of,
     explore,
+    moments,
     paid_for,
     prove,
     staged,
 )
-from headway.wrappers.channel import Bound
+from headway.wrappers.channel import Bound, layers_of
 from headway.wrappers.miniature import ACTIONS, CHANCE, Desk, Miniature
 from headway.wrappers.stack import LAYERS
 
@@ -377,6 +378,14 @@ def test_schedules_are_judged_at_their_end_too():
 def test_layers_that_learn_are_judged_after_practice():
     """A running quantile charges nothing before there is anything to rank."""
     assert prove("progress,clip", gamma=1.0).preference.chosen.practice == PRACTICE
+
+
+@pytest.mark.parametrize("stack", [one for stacks in STACKS.values() for one in stacks])
+def test_layers_say_whether_their_memory_lasts(stack):
+    """What they say is what episodes of practice leave behind."""
+    env = staged(Miniature(), stack, gamma=1.0, on_truncation="zero")
+    lasting = any(one.layer.lasting for one in layers_of(env))
+    assert lasting == ((0, PRACTICE) in moments(env))
 
 
 @pytest.mark.parametrize("stack", ["progress", "watermark", "turncost", "progress,gate", "novelty"])
