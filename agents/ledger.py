@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -19,13 +19,15 @@ evaluations, which are no part of training."""
 
 @dataclass(slots=True)
 class Ledger:
-    """Tokens and wall-clock seconds by what they were spent on.
+    """Tokens and seconds by what they were spent on.
 
     Attributes:
+        clock: What seconds are counted by; the wall's.
         tokens: By the names in ``TOKENS``.
         seconds: By the names in ``SECONDS``.
     """
 
+    clock: Callable[[], float] = perf_counter
     tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKENS, 0))
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SECONDS, 0.0))
 
@@ -56,17 +58,17 @@ class Ledger:
 
     @contextmanager
     def timed(self, kind: str) -> Iterator[None]:
-        """Charges the wall-clock time of a block, also of one that raises.
+        """Charges the time of a block, also of one that raises.
 
         Raises:
             KeyError: There is no such kind.
         """
         self.seconds[kind] += 0.0
-        start = perf_counter()
+        start = self.clock()
         try:
             yield
         finally:
-            self.seconds[kind] += perf_counter() - start
+            self.seconds[kind] += self.clock() - start
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""

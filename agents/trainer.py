@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from time import perf_counter
 from typing import Any, cast
 
 import gymnasium as gym
@@ -53,7 +54,13 @@ PILOT = 2
 """Trajectories by which a task's success is foreseen."""
 
 
-def train(config: Config, folder: Path, *, told: Told = lambda row: None) -> dict[str, Any]:
+def train(
+    config: Config,
+    folder: Path,
+    *,
+    told: Told = lambda row: None,
+    clock: Callable[[], float] = perf_counter,
+) -> dict[str, Any]:
     """Trains a policy, or goes on where a killed run of the same configuration was.
 
     All that is random in update ``n`` is drawn from streams named by the seed and by ``n``, so a
@@ -64,6 +71,7 @@ def train(config: Config, folder: Path, *, told: Told = lambda row: None) -> dic
         folder: Of the run: ``config.json``, ``log.jsonl``, ``episodes.jsonl``, and checkpoints, of
             which ``state.json`` names the newest and the best.
         told: Hears the log line of every update.
+        clock: What seconds are counted by.
 
     Returns:
         The last line of the log; its ``"evaluation"`` is that of the policy in the end.
@@ -93,7 +101,7 @@ def train(config: Config, folder: Path, *, told: Told = lambda row: None) -> dic
         turn_tokens=config.turn_tokens,
         auxiliary=config.auxiliary,
     )
-    ledger, monitor, goodhart = Ledger(), Monitor(), Goodhart()
+    ledger, monitor, goodhart = Ledger(clock), Monitor(), Goodhart()
     state: dict[str, Any] = {"update": 0, "evaluation": None, "best": -1.0, "proxy": 0.0}
     if resumed:
         state = resumed[2]
@@ -206,6 +214,7 @@ def _sampled(config: Config, engine: Engine, ledger: Ledger, update: int) -> Rol
         make=new,
         turn_tokens=config.turn_tokens,
         temperature=config.temperature,
+        clock=ledger.clock,
     )
     if config.edge:
         pilot = play(seeds, key=("pilot", config.seed, update), group=PILOT)

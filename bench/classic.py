@@ -416,7 +416,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--commit", default=commit_of_tree(), help="what all seeds are drawn from")
     parser.add_argument("--seeds", type=listed(int), help="instead of those of the commit")
     parser.add_argument("--count", type=int, default=5, help="seeds drawn from the commit")
-    parser.add_argument("--tuning", type=int, default=1, help="seeds of their own for the rates")
+    parser.add_argument("--tuning", type=int, default=3, help="seeds of their own for the rates")
     parser.add_argument(
         "--steps", type=int, help="of a run; None: 200,000 with one goal, 300,000 with two"
     )

@@ -9,7 +9,8 @@ same budget of generated tokens, in which scored answers and continuations count
 progress are those of tasks that no training saw, measured at the end. Learning rates are picked
 for each arm from one grid, in the depot, with half of the tokens and seeds that are used for
 nothing else, and carried over to the other worlds. Beside equal tokens a table compares at equal
-time: the success of training episodes when the fastest arm was done.
+time, that of the one thread of a run: the success of training episodes when the fastest arm was
+done.
 
 Every run that is finished is a line of ``runs.jsonl`` in the folder ``--out``; a second call takes
 up those of the same ``--commit``. Needs ``headway[agents]``.
@@ -24,6 +25,7 @@ import os
 import shutil
 import statistics
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -83,7 +85,7 @@ class Run:
         success: Of tasks that were kept for this, in the end.
         progress: Likewise.
         tokens: Generated, with scored answers and continuations.
-        seconds: Of training.
+        seconds: Of training, on one processor.
         curve: Per update ``(tokens, seconds, success, progress)`` of the episodes in training.
         alarms: Kinds of alarms that were raised, each once.
     """
@@ -130,7 +132,7 @@ def run(out: Path, job: Job) -> Run:
     folder = folder_of(out, job)
     rows: list[Mapping[str, Any]] = []
     shutil.rmtree(folder, ignore_errors=True)  # half a run, whose points would be missing
-    last = train(configuration(out, job), folder, told=rows.append)
+    last = train(configuration(out, job), folder, told=rows.append, clock=time.process_time)
     for part in (*folder.glob("update-*"), folder / "tensorboard", folder / "state.json"):
         shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
     points = [row for row in rows if row.get("success") is not None]

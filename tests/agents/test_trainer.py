@@ -296,6 +296,12 @@ def test_a_ledger_sums_what_it_is_told(charges):
     assert twin == ledger
 
 
+def test_seconds_are_those_of_a_clock(policy, tmp_path):
+    """A clock that stands still has nothing to charge, whatever is done."""
+    last = train(run(policy, tokens=1), tmp_path, clock=lambda: 7.0)
+    assert last["tokens"] > 0 and last["seconds"] == 0.0
+
+
 def test_time_is_charged_even_where_it_fails():
     ledger = Ledger()
     with pytest.raises(ValueError, match="x"), ledger.timed("learner"):
