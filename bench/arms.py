@@ -44,7 +44,7 @@ class Arm:
     about: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     faster: float | None = None
-    worlds: tuple[str, ...] = ("depot", "apps", "hopsearch")
+    worlds: tuple[str, ...] = ("depot", "apps", "hopsearch", "smollm2")
     against: str = "outcome"
 
 
@@ -74,6 +74,25 @@ def _apps(folder: Path) -> None:
         steps=500,
         rate=2e-3,
         noise=0.05,
+    )
+
+
+def _smollm2(folder: Path) -> None:
+    from headway.bench.rollout import packaged
+    from headway.bench.starts import taught
+
+    taught(
+        folder,
+        "headway/Apps-v0",
+        {**_SMALL, "difficulty": 1},
+        source=packaged(),
+        episodes=400,
+        steps=100,
+        batch=8,
+        rate=2e-4,
+        noise=0.05,
+        lora=16,
+        save=10,
     )
 
 
@@ -140,6 +159,24 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             },
             tokens=150_000,
             count=5,
+        ),
+        "smollm2": World(
+            about="Apps, difficulty 1: adapters of SmolLM2-135M that have cloned demonstrations",
+            start=_smollm2,
+            settings={
+                "env": "headway/Apps-v0",
+                "environment": {**_SMALL, "difficulty": 1},
+                "gamma": 0.95,
+                "turn_tokens": 96,
+                "context": 1024,
+                "rate": 1e-4,
+                "groups": 4,
+                "size": 4,
+                "lanes": 16,
+                "episodes": 64,
+            },
+            tokens=30_000,
+            count=3,
         ),
     }
 )

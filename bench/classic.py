@@ -42,6 +42,8 @@ from headway.bench.experiment import (
     listed,
     made,
     seeds,
+    shown,
+    spread,
     store,
     stored,
 )
@@ -274,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = {arm: [done[job] for job in chosen if job.arm == arm] for arm in args.arms}
         results["goals"][goals] = table(runs, rates)
         if not args.json:
-            _print(goals, steps, args.seeds, results["goals"][goals])
+            _print(args, goals, results["goals"][goals])
         plot(runs, args.out / f"classic-{goals}.png", goals, steps)
     if args.json:
         print(json.dumps(results))
@@ -353,27 +355,25 @@ def _stored(file: Path, commit: str) -> dict[Job, Run]:
     return {run.job: run for run in runs}
 
 
-def _print(goals: int, steps: int, used: Sequence[int], rows: Mapping[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    def spread(row: Mapping[str, Any], name: str) -> str:
-        if name not in row:
-            return ""
-        low, high = row[f"{name}_95"]
-        if name != "minus_sparse":
-            low, high = max(0.0, low), min(1.0, high)
-        return f"{row[name]:.3f} ({low:.3f} to {high:.3f})"
-
-    title = f"House, {goals} goal{'s' * (goals > 1)}: {steps:,} steps, seeds {list(used)}, 95 %"
-    found = Table(title=title, title_justify="left")
-    columns = ("arm", "rate", "area under success", "minus sparse", "success on test", "seconds")
-    for column in columns:
-        found.add_column(column)
-    for arm, row in rows.items():
-        spreads = (spread(row, name) for name in ("area", "minus_sparse", "tested"))
-        found.add_row(arm, f"{row['rate']:g}", *spreads, f"{row['seconds']:.0f}")
-    Console(width=None if sys.stdout.isatty() else 130).print(found)
+def _print(args: argparse.Namespace, goals: int, rows: Mapping[str, Any]) -> None:
+    share, gap = partial(spread, share=True), partial(spread, share=False)
+    steps = f"{_steps(args, goals):,} steps"
+    shown(
+        f"House, {goals} goal{'s' * (goals > 1)}: {steps}, seeds {args.seeds}, 95 %",
+        ("arm", "rate", "area under success", "minus sparse", "success on test", "seconds"),
+        [
+            (
+                arm,
+                f"{row['rate']:g}",
+                share(row, "area"),
+                gap(row, "minus_sparse"),
+                share(row, "tested"),
+                f"{row['seconds']:.0f}",
+            )
+            for arm, row in rows.items()
+        ],
+        markdown=args.markdown,
+    )
 
 
 def plot(runs: Mapping[str, Sequence[Run]], path: Path, goals: int, steps: int) -> None:
@@ -424,6 +424,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder of the results; None: classic-COMMIT")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the steps, one rate")
     parser.add_argument("--json", action="store_true", help="print one JSON object and no table")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print tables as documents have them"
+    )
     args = parser.parse_args(argv)
     checked(
         parser,

@@ -9,6 +9,7 @@ import math
 import shutil
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -134,6 +135,42 @@ def checked(
     for module in modules:
         if find_spec(module) is None:
             parser.error(f'needs {module}, which is missing; pip install "headway[{extra}]"')
+
+
+def shown(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, markdown: bool
+) -> None:
+    """Prints a table, for a terminal or as documents have it."""
+    if markdown:
+        ruled = (columns, ["---"] * len(columns), *rows)
+        lines = ("| " + " | ".join(cells) + " |" for cells in ruled)
+        print(title, "", *lines, "", sep="\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, title=title, title_justify="left")
+    for cells in rows:
+        table.add_row(*cells)
+    Console(width=None if sys.stdout.isatty() else 170).print(table)
+
+
+def spread(row: Mapping[str, Any], column: str, *, share: bool) -> str:
+    """A figure with its 95 % interval, as far as there is one; empty where there is no figure.
+
+    Args:
+        row: Holds both, the interval as ``f"{column}_95"``.
+        column: Name of the figure.
+        share: Whether it lies in [0, 1], as its interval is shown to.
+    """
+    if column not in row:
+        return ""
+    if row[f"{column}_95"] is None:
+        return f"{row[column]:.3f}"
+    low, high = row[f"{column}_95"]
+    if share:
+        low, high = max(0.0, low), min(1.0, high)
+    return f"{row[column]:.3f} ({low:.3f} to {high:.3f})"
 
 
 def made(parser: argparse.ArgumentParser, folder: Path) -> Path:

