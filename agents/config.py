@@ -54,6 +54,8 @@ class Config:
         episodes: Episodes of an evaluation.
         save: Updates between two checkpoints.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        dtype: To compute in, ``"bfloat16"`` or ``"float32"``; None for the first on a GPU and the
+            second elsewhere. What learns is float32 always.
 
     Raises:
         ValueError: A value is outside its range.
@@ -90,6 +92,7 @@ class Config:
     episodes: int = 64
     save: int = 10
     device: str = "auto"
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in _NUMBERS.items():
@@ -104,6 +107,7 @@ class Config:
             one_of(name, getattr(self, name), (False, True))
         one_of("control", self.control, (None, "blank", "subtract", "mismatch"))
         one_of("device", self.device, ("auto", "cpu", "cuda"))
+        one_of("dtype", self.dtype, (None, "bfloat16", "float32"))
         for name in ("env", "policy", "stack", "credit"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a text, got {getattr(self, name)!r}")

@@ -129,7 +129,7 @@ def decoder(policy: Policy, context: int, dtype: torch.dtype | None, fused: bool
     Args:
         policy: Whose weights are used.
         context: Tokens of the longest context.
-        dtype: Of the weights that are computed with; None for those of the policy.
+        dtype: Of the weights that are computed with; None for that of the policy.
         fused: Whether it has to be :class:`Fused`; None for where that can be.
 
     Raises:
@@ -183,7 +183,7 @@ class Fused(Decoder):
     def __init__(self, policy: Policy, dtype: torch.dtype | None) -> None:
         self.policy = policy
         config = policy.core.config
-        self.dtype = dtype or policy.core.dtype
+        self.dtype = dtype or policy.dtype
         self.heads = config.num_attention_heads
         self.groups = getattr(config, "num_key_value_heads", None) or self.heads
         self.dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads

@@ -169,10 +169,13 @@ class Policy:
     Args:
         model: A causal language model of transformers, or a peft model around one.
         tokenizer: Its tokenizer, with a chat template.
+        source: Where the weights came from.
+        dtype: To compute in; None for that of the weights.
 
     Attributes:
         template: Text and ids at the borders of turns.
         source: Where the weights came from; None where they were made here.
+        dtype: That matrix products are computed in.
 
     Raises:
         ValueError: The tokenizer has no usable chat template.
@@ -184,8 +187,10 @@ class Policy:
         tokenizer: transformers.PreTrainedTokenizerBase,
         *,
         source: str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.model: Any = model.eval()
+        self.dtype: torch.dtype = dtype or model.dtype
         self.tokenizer = tokenizer
         self.source = source
         told = getattr(model.generation_config, "eos_token_id", None)
@@ -200,6 +205,7 @@ class Policy:
         dtype: str | torch.dtype | None = None,
         lora: int | None = None,
         seed: int = 0,
+        trained: bool = False,
     ) -> Policy:
         """A policy from a folder or file; nothing is downloaded.
 
@@ -207,10 +213,13 @@ class Policy:
             source: A folder as ``save_pretrained`` or :meth:`save` writes it, or a ``.gguf`` file,
                 whose weights are unpacked.
             device: ``"auto"`` takes the GPU when there is one, else the CPU.
-            dtype: Of the weights; None for bfloat16 on a GPU and float32 elsewhere.
+            dtype: To compute in, and of the weights that do not learn; None for bfloat16 on a GPU
+                and float32 elsewhere.
             lora: Rank r of adapters on all linear layers, alpha 2r, which then alone learn; at
                 least 1. None for none, or for those that the folder has.
             seed: Of the adapters' first weights.
+            trained: Whether it will be: what learns is kept in float32 then, as the steps of a
+                learning rate are lost in fewer bits.
 
         Raises:
             FileNotFoundError: There is nothing at ``source``.
@@ -225,11 +234,17 @@ class Policy:
         weights = _dtype(dtype, place)
         if (where / ADAPTER).is_file():
             return cls._adapted(where, place, weights, lora)
-        model, tokenizer = _read(where, weights)
+        mixed = trained and lora is None
+        if trained and weights is torch.float16:
+            raise ValueError(
+                "dtype must be 'float32' or 'bfloat16' where weights learn, got float16, whose "
+                "gradients vanish"
+            )
+        model, tokenizer = _read(where, torch.float32 if mixed else weights)
         path = str(where.resolve())
         if lora is not None:
             model = _with_lora(model, whole("lora", lora, 1), seed, path)
-        return cls(model.to(place), tokenizer, source=path)
+        return cls(model.to(place), tokenizer, source=path, dtype=weights)
 
     @classmethod
     def _adapted(
@@ -294,6 +309,12 @@ class Policy:
         found = ids.new_zeros(mask.shape, dtype=torch.float32)
         if not mask.any():
             return found
+        mixed = self.dtype != self.core.dtype
+        with torch.autocast(self.device.type, self.dtype, enabled=mixed):
+            return found.masked_scatter(mask, self._asked(ids, mask, temperature))
+
+    def _asked(self, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
+        """Log-probabilities of the tokens that ``mask`` asks for, in one row."""
         # Pads need no mask of their own: they stand after all that is asked for.
         core, asked = self.core, ids[:, 1:][mask]
         if core.config.model_type in PLAIN:
@@ -302,8 +323,7 @@ class Policy:
         else:
             states = core(input_ids=ids[:, :-1], use_cache=False).logits[mask]
             head, rows = torch.nn.Identity(), len(states)
-        made = token_logp(states, head, asked, temperature=temperature, rows=rows)
-        return found.masked_scatter(mask, made)
+        return token_logp(states, head, asked, temperature=temperature, rows=rows)
 
     def _states(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Last hidden states of a model in ``PLAIN``, where ``mask`` is True."""

@@ -210,7 +210,7 @@ def sft(
         batch_tokens: Most tokens of a micro-batch, padding included.
         save: Steps between two checkpoints, at least 1.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        dtype: Of the weights, see :meth:`Policy.load`.
+        dtype: To compute in, see :meth:`Policy.load`.
         told: Hears the log line of every step.
         **settings: Keywords of the environment; ``split`` is always ``"train"``.
 
@@ -235,7 +235,7 @@ def sft(
     _check(folder, text)
     checkpoints = Checkpoints(folder)
     resumed = checkpoints.newest()
-    load = partial(Policy.load, device=device, dtype=dtype)
+    load = partial(Policy.load, device=device, dtype=dtype, trained=True)
     policy = load(resumed[0]) if resumed else load(source, lora=lora, seed=seed)
     new: Callable[[], gym.Env[Any, Any]] = partial(make, env, **settings)
     demos = demonstrations(

@@ -85,7 +85,14 @@ def train(
     resumed = Checkpoints(folder).newest() if folder.exists() else None
     source = resumed[0] if resumed else config.policy
     lora = None if resumed else config.lora
-    policy = Policy.load(source, device=config.device, lora=lora, seed=config.seed)
+    policy = Policy.load(
+        source,
+        device=config.device,
+        dtype=config.dtype,
+        lora=lora,
+        seed=config.seed,
+        trained=True,
+    )
     estimator(config.credit)
     environment(config).close()
     # From here on what can be wrong with the configuration has been: the folder is the run's.

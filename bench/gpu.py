@@ -144,7 +144,7 @@ def _config(args: argparse.Namespace) -> Config:
 
 def _speed(args: argparse.Namespace) -> dict[str, Any]:
     config = _config(args)
-    policy = Policy.load(config.policy, device=args.device)
+    policy = Policy.load(config.policy, device=args.device, trained=True)
     bandwidth, operations = _bounds(args)
     weights = sum(weight.numel() for weight in policy.model.parameters())
     rates = {"rollout_tokens_per_s": 0.0}
@@ -156,7 +156,7 @@ def _speed(args: argparse.Namespace) -> dict[str, Any]:
         rates[f"decode_tokens_per_s_{name}"] = _decode(args, policy, compiled)
     learnt = sum(len(one.ids) for one in played.trajectories)
     rates["learner_tokens_per_s"] = learnt / _learn(args, policy, config, played.trajectories)
-    size = weights * next(policy.model.parameters()).element_size()
+    size = weights * policy.dtype.itemsize
     reads = size + args.lanes * args.context / 2 * _cached(policy)
     bounds = {
         "decode_tokens_per_s": args.lanes * bandwidth / reads if bandwidth else None,
@@ -234,8 +234,7 @@ def _cached(policy: Policy) -> int:
     config = policy.core.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    width = next(policy.model.parameters()).element_size()
-    return int(2 * config.num_hidden_layers * heads * size * width)
+    return int(2 * config.num_hidden_layers * heads * size * policy.dtype.itemsize)
 
 
 def _timed(device: str, work: Callable[[], Any]) -> tuple[float, Any]:

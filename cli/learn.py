@@ -220,8 +220,8 @@ def add_sft(sub: argparse.ArgumentParser) -> None:
     add("--device", default="auto", metavar="NAME", help="auto, cpu or cuda (auto)")
     add(
         "--dtype",
-        choices=["float32", "bfloat16", "float16"],
-        help="of the weights",
+        choices=["float32", "bfloat16"],
+        help="to compute in; what learns is float32 (bfloat16 on a GPU, else float32)",
     )
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from headway.agents import policy as module
+from headway.agents.engine import Engine
 from headway.agents.policy import Policy, Template
 from headway.agents.tiny import SAY, SPECIAL, STOP, UNKNOWN, bpe, tiny, words
 
@@ -239,6 +240,29 @@ def test_saved_and_loaded(tmp_path):
     assert found.source == str((tmp_path / "p").resolve())
     half = Policy.load(tmp_path / "p", device="cpu", dtype="bfloat16")
     assert {w.dtype for w in half.learns} == {torch.bfloat16}
+
+
+def test_what_learns_is_kept_in_float32(tmp_path):
+    """Computed in fewer bits all the same, in training and by the engine, adapters or none."""
+    tiny(VOCABULARY, seed=1).save(tmp_path / "p")
+    exact = Policy.load(tmp_path / "p", device="cpu")
+    ids = torch.randint(0, len(exact.tokenizer), (2, 9), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(2, 8, dtype=torch.bool)
+    wanted = exact.logp(ids, mask)
+    given = {"device": "cpu", "dtype": "bfloat16", "trained": True}
+    for lora in (None, 2):
+        found = Policy.load(tmp_path / "p", lora=lora, **given)
+        made = found.logp(ids, mask)
+        assert 0.0 < (made - wanted).abs().max() < 0.05 and made.dtype == torch.float32
+        made.sum().backward()
+        assert {(w.dtype, w.grad.dtype) for w in found.learns} == {(torch.float32,) * 2}
+        assert Engine(found, lanes=1)._decoder.dtype == torch.bfloat16
+        found.save(tmp_path / f"lora-{lora}")
+        again = Policy.load(tmp_path / f"lora-{lora}", **given)
+        assert same(again.learns, found.learns)
+        assert torch.equal(again.logp(ids, mask), made)
+    with pytest.raises(ValueError, match="'float32' or 'bfloat16' where weights learn"):
+        Policy.load(tmp_path / "p", dtype="float16", trained=True)
 
 
 def test_saving_replaces_all_or_nothing(tmp_path, monkeypatch):

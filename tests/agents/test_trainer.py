@@ -117,6 +117,16 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(policy, tmp_path, at):
     assert one == two
 
 
+def test_small_steps_are_not_lost_in_few_bits(policy, tmp_path):
+    """Computed in bfloat16, where one part in 256 is the least that a weight can change."""
+    last = train(run(policy, tokens=400, rate=1e-5, dtype="bfloat16", lanes=8), tmp_path)
+    first = torch.cat([w.detach().flatten() for w in Policy.load(policy).model.parameters()])
+    moved = (trained(tmp_path) - first).abs()
+    assert last["update"] >= 2 and (moved > 0.0).float().mean() > 0.5
+    assert 0.0 < float(moved.max()) < 1e-4
+    assert 0.0 < max(row.get("gap", 0.0) for row in rows(tmp_path)) < 0.5
+
+
 CHILD = """
 import sys, torch
 torch.set_num_threads(1)
