@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -38,6 +39,9 @@ class Checkpoints:
     ) -> None:
         """Writes a checkpoint and forgets the one before.
 
+        One of the same update is there already if only the evaluation came in between: then
+        nothing but the pointer is written.
+
         Args:
             policy: The weights.
             learner: Of the optimiser, with tensors.
@@ -45,14 +49,15 @@ class Checkpoints:
             best: Whether it is the best so far; then it is kept as ``best`` as well.
         """
         name = f"update-{state['update']:06d}"
-        folder = self.folder / name
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while writing
-        policy.save(folder)
-        torch.save(dict(learner), folder / LEARNER)
-        for file in folder.iterdir():
-            _flush(file)
-        _flush(folder)
-        kept = name if best else self._pointer().get("best")
+        folder, before = self.folder / name, self._pointer()
+        if name != before.get("newest"):
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while writing
+            policy.save(folder)
+            torch.save(dict(learner), folder / LEARNER)
+            for file in folder.iterdir():
+                _flush(file)
+            _flush(folder)
+        kept = name if best else before.get("best")
         found = {"newest": name, "best": kept, "state": state}
         _replace(self.folder / POINTER, json.dumps(found))
         self._tidy({name, kept})
@@ -75,6 +80,8 @@ class Checkpoints:
             raise ValueError(
                 f"{self.folder} names a checkpoint that is not there: {error}"
             ) from error
+        except (RuntimeError, UnpicklingError, EOFError) as error:
+            raise ValueError(f"{folder / LEARNER} must be what a run has saved: {error}") from error
         return folder, learner, pointer["state"]
 
     def best(self) -> Path | None:
@@ -91,6 +98,8 @@ class Checkpoints:
             return {}
         except ValueError as error:
             raise ValueError(f"{file} must be JSON: {error}") from error
+        if not isinstance(found, dict) or not {"newest", "best", "state"} <= found.keys():
+            raise ValueError(f"{file} must name newest, best and state, got {found!r:.100}")
         return found
 
     def _tidy(self, keep: set[str | None]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from headway.agents.placebo import PLACEBOS
 from headway.arguments import nearest, number, one_of, whole
 
 
@@ -106,6 +107,9 @@ class Config:
         for name in ("edge", "allow_std_on_dense", "allow_dominance"):
             one_of(name, getattr(self, name), (False, True))
         one_of("control", self.control, (None, "blank", "subtract", "mismatch"))
+        one_of("placebo", self.placebo, (None, *PLACEBOS))
+        if self.control is not None and not self.information:
+            raise ValueError(f"control must be None where information is 0, got {self.control!r}")
         one_of("device", self.device, ("auto", "cpu", "cuda"))
         one_of("dtype", self.dtype, (None, "bfloat16", "float32"))
         for name in ("env", "policy", "stack", "credit"):

@@ -60,7 +60,8 @@ class Term:
         ret: ``"episode"``: the undiscounted sum, for every turn. ``"togo"``: the discounted sum
             from the turn on. ``"step"``: what the turn was paid. ``"strata"`` and ``"rank"``: the
             undiscounted sum as a place among the group's, see :data:`PLACES`. ``"tree"``: the
-            best discounted sum of any trajectory that shares the turn and all before it.
+            best undiscounted sum of any trajectory that shares the turn and all before it, times
+            gamma for each turn from there to its end, where an outcome is paid.
         key: A name in :data:`KEYS`.
         centre: ``"loo"``: less the mean of the bucket without this trajectory; where that is
             nothing, less that of the whole group without it. ``"mean"``: less the mean of the
@@ -163,7 +164,7 @@ def advantages(
             needs is nowhere in ``groups``, a group holds several tasks, or a term needs
             ``allow_std_on_dense``.
     """
-    rule = _rule(estimator, allow_std_on_dense)
+    rule = rule_of(estimator, allow_std_on_dense)
     gamma = number("gamma", gamma, "(0, 1]")
     table = _Table(groups)
     return table.split(_summed(table, rule, gamma, None))
@@ -186,7 +187,7 @@ def contributions(
     Raises:
         ValueError: As :func:`advantages`.
     """
-    rule = _rule(estimator, allow_std_on_dense)
+    rule = rule_of(estimator, allow_std_on_dense)
     gamma = number("gamma", gamma, "(0, 1]")
     table = _Table(groups)
     used = dict.fromkeys(name for term in rule.terms for name in table.names(term))
@@ -552,8 +553,8 @@ def _summed(table: _Table, rule: Estimator, gamma: float, only: str | None) -> A
     return found
 
 
-def _rule(estimator: str | Estimator, allowed: bool) -> Estimator:
-    """The estimator of a name.
+def rule_of(estimator: str | Estimator, allow_std_on_dense: bool = False) -> Estimator:
+    """The estimator of a name, or itself.
 
     Raises:
         ValueError: There is none, or it scales dense rewards and may not.
@@ -563,7 +564,7 @@ def _rule(estimator: str | Estimator, allowed: bool) -> Estimator:
         rule = ESTIMATORS[one_of("estimator", rule, ESTIMATORS)]
     for term in rule.terms:
         scaled = term.scale != "none" or rule.batch_std
-        if scaled and term.dense and not (allowed or term.std_on_dense):
+        if scaled and term.dense and not (allow_std_on_dense or term.std_on_dense):
             raise ValueError(
                 f"estimator {rule.name!r} divides dense rewards by a standard deviation, which "
                 "makes small ones as large as any; pass allow_std_on_dense=True to do it all the "

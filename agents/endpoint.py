@@ -156,7 +156,10 @@ class Endpoint:
         self.extra = dict(extra or {})
         self._base = url
         self._key = _secret(api_key)
-        self._hidden = [text for text in (self._key, *hidden) if text]
+        secrets = [text for text in (self._key, *hidden) if text]
+        # A message may spell a text as Python or JSON does, with its quotes escaped.
+        spelt = {way for s in secrets for way in (s, repr(s)[1:-1], json.dumps(s)[1:-1])}
+        self._hidden = sorted(spelt, key=len, reverse=True)
         self._limit = "max_tokens"
         self._usage = Usage()
         self._client: Any = None
@@ -203,11 +206,13 @@ class Endpoint:
             EndpointFailed: There is none.
         """
         openai: Any = import_module("openai")
+        limit = self._limit
         try:
-            answer = self._send(openai, messages, tools, seed)
+            answer = self._send(openai, messages, tools, seed, limit)
         except openai.BadRequestError as error:
-            # Newer models of one provider know the limit by another name only.
-            if self._limit != "max_tokens" or "max_completion_tokens" not in str(error):
+            # Newer models of one provider know the limit by another name only. Another thread may
+            # have learnt it by now, so what counts is the name in this request.
+            if limit != "max_tokens" or "max_completion_tokens" not in str(error):
                 raise self._failure(openai, error) from None
             self._limit = "max_completion_tokens"
             return self.ask(messages, tools, seed)
@@ -222,6 +227,7 @@ class Endpoint:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]],
         seed: int,
+        limit: str,
     ) -> str:
         with self._lock:
             if self._client is None:
@@ -234,7 +240,7 @@ class Endpoint:
             client = self._client
         fields: dict[str, Any] = {
             "temperature": self.temperature,
-            self._limit: self.max_tokens,
+            limit: self.max_tokens,
             "seed": seed,
             "tools": list(tools) or None,
             **self.extra,
@@ -254,7 +260,7 @@ class Endpoint:
             found = json.loads(answer)
         except (ValueError, RecursionError):
             raise self._failed(
-                f"answered what is not JSON: {answer!r:.{SAID}}",
+                f"answered what is not JSON: {self._hid(answer)[:SAID]!r}",
                 "url must be the base of an OpenAI-compatible API; it usually ends in /v1",
             ) from None
         try:
@@ -262,7 +268,8 @@ class Endpoint:
             message.get("content")
         except (LookupError, TypeError, AttributeError):
             raise self._failed(
-                f"answered without a message: {answer!r:.{SAID}}", "look at the server's log"
+                f"answered without a message: {self._hid(answer)[:SAID]!r}",
+                "look at the server's log",
             ) from None
         usage = found.get("usage")
         self._count(usage if isinstance(usage, dict) else {})
@@ -331,10 +338,14 @@ class Endpoint:
         lasting: bool = False,
         kind: type[EndpointFailed] = EndpointFailed,
     ) -> EndpointFailed:
-        for secret in self._hidden:
-            what = what.replace(secret, "***")
-        text = f"{self.model!r} at {self.url} {cut(what, 2 * SAID)}"
+        text = f"{self.model!r} at {self.url} {cut(self._hid(what), 2 * SAID)}"
         return kind(f"{text}; {remedy}" if remedy else text, lasting=lasting)
+
+    def _hid(self, text: str) -> str:
+        """The text without secrets; before it is cut, or a part of one would not be found."""
+        for secret in self._hidden:
+            text = text.replace(secret, "***")
+        return text
 
 
 class Conversation:

@@ -35,12 +35,16 @@ RECOVERY = 2.0**0.1
 PROBED = 2_048
 """About so many tokens of a batch are read again to measure the effect of an update."""
 
+BROKEN = 3
+"""Gradients in a row that are not finite, after which there is no going on."""
+
 
 class Update(NamedTuple):
     """What an update did.
 
     Attributes:
-        norm: Length of the gradient before it was shortened; None where there was nothing to learn.
+        norm: Length of the gradient before it was shortened; None where there was nothing to learn,
+            and not finite where it was left out for that.
         kl: Divergence of the policy before from that after, in nats per token, measured on part of
             the batch; of a rejected update that of its last try.
         moved: Length of the change of all weights; 0.0 of a rejected one.
@@ -104,6 +108,7 @@ class Learner:
         )
         self.norms: deque[float] = deque(maxlen=REMEMBERED)
         self.factor = 1.0
+        self.broken = 0
 
     def step(
         self,
@@ -116,14 +121,19 @@ class Learner:
             trajectories: All that were sampled, also those without an advantage: they count in the
                 mean.
             advantages: One a token of each trajectory; 0 where nothing is to be learnt.
+
+        Raises:
+            FloatingPointError: ``BROKEN`` gradients in a row were not finite; each was left out.
         """
-        worth = [i for i, a in enumerate(advantages) if self.auxiliary or np.any(a)]
+        also = [self.auxiliary > 0.0 and t.scored and bool(t.mask.any()) for t in trajectories]
+        worth = [i for i, a in enumerate(advantages) if also[i] or np.any(a)]
         if not worth:
             # A step without a gradient would let the second moment decay, and the next one jump.
             return Update(None, None, 0.0, self.rate * self.factor, 0, 0.0)
         self.optimiser.zero_grad(set_to_none=True)
         scale = len(trajectories) * self.turn_tokens
         every = math.ceil(sum(len(trajectories[i].ids) for i in worth) / PROBED)
+        probed = set(worth[every // 2 :: every]) or {worth[0]}
         gap, probes = 0.0, []
         for batch in self._batches(trajectories, advantages, worth):
             asked = batch.mask | batch.told if self.auxiliary else batch.mask
@@ -143,12 +153,20 @@ class Learner:
             if self.auxiliary:
                 loss = loss + auxiliary_loss(logp, self.auxiliary * batch.told, normaliser=scale)
             loss.backward()  # type: ignore[no-untyped-call]
-            probes.append(_Probe(batch.ids[::every], batch.mask[::every], old[::every]))
+            rows = [row for row, i in enumerate(batch.place) if i in probed]
+            if rows:
+                probes.append(_Probe(batch.ids[rows], batch.mask[rows], old[rows]))
         norm = float(
             torch.nn.utils.get_total_norm(w.grad for w in self.weights if w.grad is not None)
         )
-        if not math.isfinite(norm):
+        self.broken = 0 if math.isfinite(norm) else self.broken + 1
+        if self.broken:
             self.optimiser.zero_grad(set_to_none=True)
+            if self.broken == BROKEN:
+                raise FloatingPointError(
+                    f"the gradients of {BROKEN} updates in a row are not finite: the weights or "
+                    "the advantages are spoilt"
+                )
             return Update(norm, None, 0.0, self.rate * self.factor, 0, gap)
         if len(self.norms) >= FEWEST:
             most = LIMIT * statistics.median(self.norms)
@@ -162,6 +180,7 @@ class Learner:
             "optimiser": self.optimiser.state_dict(),
             "norms": list(self.norms),
             "factor": self.factor,
+            "broken": self.broken,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -169,6 +188,7 @@ class Learner:
         self.optimiser.load_state_dict(state["optimiser"])
         self.norms = deque(state["norms"], maxlen=REMEMBERED)
         self.factor = state["factor"]
+        self.broken = state["broken"]
 
     def _guarded(self, norm: float, gap: float, probes: Sequence[_Probe]) -> Update:
         """Takes the step whose gradient is there, at a rate that does not go too far."""
@@ -228,6 +248,7 @@ class _Batch(NamedTuple):
     """Padded on the right; the first column of all others belongs to the second of ids.
 
     Attributes:
+        place: (rows,), which trajectories these are.
         ids: (rows, length) int64.
         mask: (rows, length - 1) bool, what was sampled.
         told: Same shape, what was read after the first turn.
@@ -235,6 +256,7 @@ class _Batch(NamedTuple):
         advantage: Same shape.
     """
 
+    place: Sequence[int]
     ids: Tensor
     mask: Tensor
     told: Tensor
@@ -258,6 +280,7 @@ def _batch(
 
     picked = [trajectories[i] for i in chosen]
     return _Batch(
+        place=chosen,
         ids=padded([t.ids for t in picked], np.int64),
         mask=padded([t.mask for t in picked], np.bool_)[:, 1:],
         told=padded([np.maximum.accumulate(t.mask) & ~t.mask for t in picked], np.bool_)[:, 1:],

@@ -24,10 +24,13 @@ def placebo(groups: Groups, kind: str, rng: np.random.Generator) -> list[list[Tr
 
     The outcome stays. ``"shuffle_traj"`` deals the episodes' amounts out anew within each group,
     each way equally likely: as a trajectory may be dealt its own, and is compared with others that
-    may hold it, the two cancel on average. ``"shuffle_turns"`` does it within each trajectory, so
-    sums stay and turns are wrong. ``"random"`` draws every amount from all of the batch, less their
-    mean, or it would be pay for making turns. ``"mismatch"`` deals the amounts of a trajectory of
-    another task. Amounts of a longer episode are paid on the last turn of the shorter.
+    may hold it, the two cancel on average. They do where whole trajectories are compared; where
+    turns are, some of the signal is left (``python -m headway.bench.unbiased`` prints how much).
+    ``"shuffle_turns"`` does it within each trajectory, so sums stay and turns are wrong.
+    ``"random"`` draws every amount from all of the batch, less their mean, or it would be pay for
+    making turns. ``"mismatch"`` deals the amounts of a trajectory of another task; where none of
+    those was scored a group is left out. Amounts of a longer episode are paid on the last turn of
+    the shorter.
 
     Args:
         groups: As :func:`advantages` takes them; they are left as they are.
@@ -35,7 +38,7 @@ def placebo(groups: Groups, kind: str, rng: np.random.Generator) -> list[list[Tr
         rng: What chance is drawn from.
 
     Raises:
-        ValueError: ``kind`` is unknown, or there is no other task to take amounts from.
+        ValueError: ``kind`` is unknown, or there is no other task.
 
     Source: placebo arms as in Spurious Rewards (2025).
     """
@@ -52,10 +55,13 @@ def placebo(groups: Groups, kind: str, rng: np.random.Generator) -> list[list[Tr
             dealt = [_drawn(amounts, paid, rng) for amounts in own]
         else:
             others = _of_others(groups, paid, group[0].task_id) if own else []
+            if own and not others:
+                found.append([_lost(t) for t in group])
+                continue
             dealt = [others[rng.integers(len(others))] for _ in own]
         left = iter(dealt)
         pairs = zip(group, row, strict=True)
-        found.append([t if old is None else _paying(t, next(left)) for t, old in pairs])
+        found.append([t if old is None else paying(t, next(left)) for t, old in pairs])
     return found
 
 
@@ -93,13 +99,26 @@ def _of_others(
         for amounts in row
         if amounts is not None and group[0].task_id != task_id
     ]
-    if not found:
-        raise ValueError(f"kind 'mismatch' needs a scored trajectory of a task beside {task_id!r}")
+    if not found and all(group[0].task_id == task_id for group in groups):
+        raise ValueError(f"kind 'mismatch' needs trajectories of a task beside {task_id!r}")
     return found
 
 
-def _paying(trajectory: Trajectory, amounts: Amounts) -> Trajectory:
-    """A copy that was paid these amounts, the surplus on its last turn."""
+def _lost(trajectory: Trajectory) -> Trajectory:
+    """A copy that is learnt nothing from."""
+    if not trajectory.turns:
+        return trajectory
+    last = replace(trajectory.turns[-1], unmeasured="placebo: no trajectory of another task")
+    return replace(trajectory, turns=[*trajectory.turns[:-1], last])
+
+
+def paying(trajectory: Trajectory, amounts: Amounts) -> Trajectory:
+    """A copy that was paid these amounts, the surplus on its last turn.
+
+    Args:
+        trajectory: Has a turn.
+        amounts: By channel, one a turn of any number of turns.
+    """
     length = len(trajectory.turns)
     fitted = {}
     for name, x in amounts.items():

@@ -232,14 +232,14 @@ class Policy:
             )
         place = _device(device)
         weights = _dtype(dtype, place)
-        if (where / ADAPTER).is_file():
-            return cls._adapted(where, place, weights, lora)
-        mixed = trained and lora is None
         if trained and weights is torch.float16:
             raise ValueError(
                 "dtype must be 'float32' or 'bfloat16' where weights learn, got float16, whose "
                 "gradients vanish"
             )
+        if (where / ADAPTER).is_file():
+            return cls._adapted(where, place, weights, lora)
+        mixed = trained and lora is None
         model, tokenizer = _read(where, torch.float32 if mixed else weights)
         path = str(where.resolve())
         if lora is not None:
@@ -365,6 +365,8 @@ class Policy:
         target = Path(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         made = target.with_name(f".{target.name}.new")
+        if (made / "old").exists() and not target.exists():
+            os.replace(made / "old", target)  # killed between the two steps of replacing it
         shutil.rmtree(made, ignore_errors=True)  # of one that was killed while writing
         made.mkdir()
         try:

@@ -183,11 +183,19 @@ def _total(arm: Arm, key: str) -> str:
 
 
 def _last(arm: Arm, key: str) -> str:
-    """The last evaluation of an arm: of one run as it was, of several their mean."""
+    """The last measurement of an arm: of one run as it was, of several their mean.
+
+    That is the one at the end of a run; of a run that goes on, the last evaluation.
+    """
     found = []
     for run in arm.runs:
-        rows = [row for row in run.rows if number_in(row, "evaluation", key) is not None]
-        found += [table_in(row, "evaluation") for row in rows[-1:]]
+        known = [
+            table_in(row, name)
+            for name in ("evaluation", "test")
+            for row in run.rows
+            if number_in(row, name, key) is not None
+        ]
+        found += known[-1:]
     if not found:
         return "not measured"
     values = [float(one[key]) for one in found]

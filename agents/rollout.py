@@ -50,8 +50,9 @@ class Rollout:
     Attributes:
         trajectories: Those of each group side by side, groups in the order of the tasks.
         values: Per trajectory, shape (turns + 1,): mean outcome of the continuations from the state
-            at reset and after each turn, NaN where there is none. At reset it is the mean of the
-            group's own outcomes, at the end the outcome. Empty unless continuations were asked for.
+            at reset and after each turn, NaN where there is none. At reset it is the mean outcome
+            of the others of the group, at the end the own. Empty unless continuations were asked
+            for.
         tokens: ``policy`` were sampled, ``prefill`` read, ``scorer`` put through to measure what is
             known, ``continuations`` sampled in those.
         seconds: ``policy``, ``scorer``, ``continuations``, and ``checks`` for the environments.
@@ -173,7 +174,8 @@ def collect(
         greedy: Take the likeliest token always.
         probe: Adds a channel that pays information gain.
         continuations: How often the rest of an episode is played from each state on its way, to
-            estimate what the state is worth; at least 0.
+            estimate what the state is worth; at least 0. Until the episodes themselves are over,
+            so many copies of the environment wait for each of their turns.
         teacher: Writes the turns in place of the policy, which only says how likely they are.
         observe: Hears how many trajectories are whole.
         clock: What seconds are counted by.
@@ -285,7 +287,7 @@ class _Run:
 
         def over(at: tuple[int, int], made: Trajectory) -> None:
             self.continued += int((made.turn >= at[1]).sum())
-            if made.ended != "died":
+            if made.scored:
                 outcomes.setdefault(at, []).append(made.success)
 
         self.probe, self.shadow, self.continuations = None, None, 0
@@ -295,12 +297,15 @@ class _Run:
         finally:
             self._drop()
         for one in trajectories:
-            if one.ended != "died":
+            if one.scored:
                 groups.setdefault(one.group, []).append(one.success)
         found = []
         for place, one in enumerate(trajectories):
-            last = [] if one.ended == "died" else [one.success]
-            values = [_mean(groups.get(one.group, ()))]
+            last = [one.success] if one.scored else []
+            others = list(groups.get(one.group, ()))
+            if last:
+                others.remove(one.success)  # or its own luck would count on both sides
+            values = [_mean(others)]
             for turn in range(1, len(one.turns)):
                 # A turn without a token is a cut: there was one way to go on, and it was taken.
                 only = last if not (one.turn == turn).any() else []

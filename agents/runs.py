@@ -85,7 +85,9 @@ class Run:
     @property
     def updates(self) -> int:
         """How many updates are logged; the last line of a finished run is an evaluation alone."""
-        return sum(bool(set(row) - {"update", *AXES, "evaluation"}) for row in self.rows)
+        return sum(
+            bool(set(row) - {"update", *AXES, "evaluation", "test", "alarms"}) for row in self.rows
+        )
 
     def series(self, axis: str, *path: str) -> list[Point]:
         """What was measured under a key, against tokens or seconds.
@@ -168,6 +170,10 @@ def read(folder: Path) -> Run:
     )
 
 
+NONSENSE = (ValueError, TypeError, KeyError, OverflowError, AttributeError, RecursionError)
+"""What reading a line raises that is not what a run writes."""
+
+
 def _lines(file: Path, parse: Callable[[Any], T], notes: list[str]) -> Iterator[T]:
     """What the lines of a file say; those that say nothing are counted in the notes."""
     unreadable = []
@@ -175,7 +181,7 @@ def _lines(file: Path, parse: Callable[[Any], T], notes: list[str]) -> Iterator[
         for number, line in enumerate(stream, 1):
             try:
                 yield parse(json.loads(line))
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            except NONSENSE:
                 unreadable.append(number)
     if unreadable:
         where = ", ".join(map(str, unreadable[:5])) + (", ..." if len(unreadable) > 5 else "")
@@ -191,8 +197,15 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
 
 
+def _count(found: Any) -> int:
+    count = int(found)
+    if not 0 <= count < 2**53:
+        raise ValueError(f"update must be from 0 to 2**53, got {found!r:.50}")
+    return count
+
+
 def _row(found: Any) -> dict[str, Any]:
-    row = {**found, "update": int(found["update"])}
+    row = {**found, "update": _count(found["update"])}
     for axis in AXES:
         row[axis] = _number(found[axis])
         if row[axis] is None or row[axis] < 0.0:
@@ -219,7 +232,7 @@ def _episode(found: Any) -> Episode:
     if len(progress) != len(turns) + 1:
         raise ValueError(f"progress must have {len(turns) + 1} values, got {len(progress)}")
     return Episode(
-        update=int(found["update"]),
+        update=_count(found["update"]),
         task_id=str(found["task_id"]),
         success=bool(found["success"]),
         ended=str(found["ended"]),

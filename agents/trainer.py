@@ -18,7 +18,15 @@ import numpy as np
 import headway
 from headway.agents.checkpoint import Checkpoints
 from headway.agents.config import Config
-from headway.agents.credit import ESTIMATORS, Estimator, advantages, contributions, tokens
+from headway.agents.credit import (
+    DERIVED,
+    ESTIMATORS,
+    Estimator,
+    advantages,
+    contributions,
+    rule_of,
+    tokens,
+)
 from headway.agents.engine import Engine
 from headway.agents.evaluate import make, wilson
 from headway.agents.learner import Learner
@@ -36,7 +44,7 @@ from headway.envs.domain import Domain
 from headway.envs.rng import Rng
 from headway.verifiers.likelihood import Control
 from headway.wrappers.channel import layers_of
-from headway.wrappers.stack import build
+from headway.wrappers.stack import build, channels_of
 
 Told = Callable[[Mapping[str, Any]], None]
 """``told(row)`` hears the log line of every update."""
@@ -74,7 +82,8 @@ def train(
         clock: What seconds are counted by.
 
     Returns:
-        The last line of the log; its ``"evaluation"`` is that of the policy in the end.
+        The last line of the log. Its ``"test"`` is what the policy does in the end with tasks that
+        nothing was chosen by: those of evaluations on the way choose the best policy, and stop.
 
     Raises:
         ValueError: ``folder`` holds a run of another configuration, or the configuration names
@@ -93,8 +102,8 @@ def train(
         seed=config.seed,
         trained=True,
     )
-    estimator(config.credit)
-    environment(config).close()
+    engine = Engine(policy, lanes=config.lanes, context=config.context)
+    _fitting(config)
     # From here on what can be wrong with the configuration has been: the folder is the run's.
     checkpoints = Checkpoints(folder)
     text = json.dumps(asdict(config), indent=1)
@@ -109,14 +118,14 @@ def train(
         auxiliary=config.auxiliary,
     )
     ledger, monitor, goodhart = Ledger(clock), Monitor(), Goodhart()
-    state: dict[str, Any] = {"update": 0, "evaluation": None, "best": -1.0, "proxy": 0.0}
+    state: dict[str, Any] = {"update": 0, "best": -1.0}
+    state |= dict.fromkeys(("evaluation", "test", "proxy"))
     if resumed:
         state = resumed[2]
         learner.load_state_dict(resumed[1])
         ledger.load_state_dict(state["ledger"])
         monitor.load_state_dict(state["monitor"])
         goodhart.load_state_dict(state["goodhart"])
-    engine = Engine(policy, lanes=config.lanes, context=config.context)
     log = Log(folder, state["update"])
 
     def save(best: bool) -> None:
@@ -133,16 +142,24 @@ def train(
             due = spent or update == 0 or (config.evaluate and update % config.evaluate == 0)
             if due and state["evaluation"] is None:
                 with ledger.timed("evaluation"):
-                    found = state["evaluation"] = evaluation(engine, config, update)
-                if found["success"] is not None:
-                    goodhart.observe(state["proxy"], found["success"])
-                    best = found["success"] > state["best"] and not goodhart.stopped
-                    state["best"] = max(state["best"], found["success"])
-                    save(best)
+                    found = state["evaluation"] = evaluation(engine, config, update, "dev")
+                success = -1.0 if found["success"] is None else found["success"]
+                if success >= 0.0 and state["proxy"] is not None:
+                    goodhart.observe(state["proxy"], success)
+                best = success > state["best"] and not goodhart.stopped
+                state["best"] = max(state["best"], success)
+                save(best)
             row = {"update": update, "tokens": ledger.generated, "seconds": ledger.trained}
             if state["evaluation"] is not None:
                 row["evaluation"] = state["evaluation"]
             if spent or goodhart.stopped:
+                if state["test"] is None:
+                    with ledger.timed("evaluation"):
+                        state["test"] = evaluation(engine, config, update, "test")
+                    save(False)
+                row["test"] = state["test"]
+                if goodhart.stopped:
+                    row["alarms"] = ["goodhart: rewards rise and evaluations fall, so it ends here"]
                 log.write(row)
                 told(row)
                 return row
@@ -182,6 +199,8 @@ def _updated(
     with ledger.timed("learner"):
         done = learner.step(flat, [tokens(t, a) for t, a in zip(flat, credit, strict=True)])
     watched = monitor.observe(groups, worth, parts, done.moved)
+    if done.norm is not None and not math.isfinite(done.norm):
+        watched["alarms"].append("gradient: it is not finite, so the update was left out")
     if update % config.save == 0:
         first = [i for i in range(0, len(flat), config.size)][:SHOWN]
         log.show(update, [flat[i] for i in first], [credit[i] for i in first])
@@ -195,6 +214,35 @@ def _updated(
         **{name: watched[name] for name in ("share", "variance", "length", "alarms")},
         "ledger": ledger.state_dict(),
     }
+
+
+def _fitting(config: Config) -> None:
+    """Makes sure that rewards, credit and placebo fit together.
+
+    Raises:
+        ValueError: They do not.
+    """
+    rule = rule_of(estimator(config.credit), config.allow_std_on_dense)
+    env = environment(config)
+    paid = [channel.name for channel, _ in channels_of(env)]
+    env.close()
+    paid += ["information"] * (config.information > 0.0) + ["value"] * (config.continuations > 0)
+    read = {name for term in rule.terms for name in term.channels}
+    for name in sorted(read - {"base", "*", *DERIVED, *paid}):
+        raise ValueError(
+            f"credit={config.credit!r} needs the channel {name!r}, which nothing pays: put its "
+            f"layer into stack (for 'information' set information, for 'value' continuations); "
+            f"got {paid}"
+        )
+    if config.placebo is None:
+        return
+    if read & DERIVED.keys() or not read & {"*", *paid}:
+        raise ValueError(
+            f"placebo must be None with credit={config.credit!r}, which reads nothing that a "
+            f"placebo changes, got {config.placebo!r}"
+        )
+    if config.placebo == "mismatch" and config.groups < 2:
+        raise ValueError(f"groups must be at least 2 with placebo='mismatch', got {config.groups}")
 
 
 def estimator(credit: str) -> Estimator:
@@ -262,7 +310,7 @@ def _value(trajectory: Trajectory, values: Array) -> None:
     """Adds what each turn changed in the value of the state, as the channel ``"value"``."""
     for at, turn in enumerate(trajectory.turns):
         gain = float(values[at + 1] - values[at])
-        lost = "" if math.isfinite(gain) else "value: every continuation died"
+        lost = "" if math.isfinite(gain) else "value: no outcome of another was measured"
         trajectory.turns[at] = replace(
             turn,
             channels={**turn.channels, "value": 0.0 if lost else gain},
@@ -278,23 +326,26 @@ def grouped(trajectories: Sequence[Trajectory]) -> list[list[Trajectory]]:
     return list(groups.values())
 
 
-def evaluation(engine: Engine, config: Config, update: int) -> dict[str, Any]:
+def evaluation(engine: Engine, config: Config, update: int, split: str) -> dict[str, Any]:
     """What a policy does with tasks that are kept for this, sampling as in training.
 
     Args:
         engine: Of the policy.
         config: Of the run.
-        update: Names the streams that tokens are drawn from; the tasks are always the same.
+        update: Names the streams that tokens are drawn from; the tasks of a run are always the
+            same.
+        split: ``"dev"`` or ``"test"``: tasks of their own, also where there are no splits.
 
     Returns:
         ``success`` and ``progress``, means over the scored episodes, None without any; ``low`` and
         ``high``, the 95 % interval of success; ``episodes``, ``unscored``.
     """
+    rng = Rng("held out", config.seed, split)
     played = collect(
         engine,
-        [HELD_OUT + n for n in range(config.episodes)],
-        partial(environment, config, held_out=True),
-        key=("evaluation", config.seed, update),
+        [HELD_OUT + rng.below(HELD_OUT) for _ in range(config.episodes)],
+        partial(environment, config, split=split),
+        key=("evaluation", config.seed, update, split),
         turn_tokens=config.turn_tokens,
         temperature=config.temperature,
     )
@@ -309,23 +360,23 @@ def evaluation(engine: Engine, config: Config, update: int) -> dict[str, Any]:
     }
 
 
-def environment(config: Config, *, step: int = 0, held_out: bool = False) -> gym.Env[Any, Any]:
+def environment(config: Config, *, step: int = 0, split: str | None = None) -> gym.Env[Any, Any]:
     """A new environment of a run.
 
     Args:
         config: Of the run.
         step: Of the learner, in generated tokens, which schedules go by.
-        held_out: Whether it is for an evaluation: then it has no reward layers, and is of the test
-            split where it has splits and the configuration names none.
+        split: Of an evaluation: then it has no reward layers, and is of this split where it has
+            splits and the configuration names none. None for training.
 
     Raises:
         ValueError: The configuration names what is not there, or does not fit.
     """
     settings = dict(config.environment)
-    if held_out and _has_splits(config.env):
-        settings.setdefault("split", "test")
+    if split is not None and _has_splits(config.env):
+        settings.setdefault("split", split)
     env = make(config.env, **settings)
-    if held_out:
+    if split is not None:
         return env
     env = build(env, config.stack, gamma=config.gamma, allow_dominance=config.allow_dominance)
     lasting = [type(one.layer).__name__ for one in layers_of(env) if one.layer.lasting]

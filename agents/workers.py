@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
@@ -19,13 +19,16 @@ GRACE_S = 5.0
 
 
 @contextmanager
-def mapped(work: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[Iterator[R]]:
-    """The results of ``work`` in order; leaving early leaves no process.
+def mapped(
+    work: Callable[[T], R], items: Sequence[T], jobs: int, *, ordered: bool = True
+) -> Iterator[Iterator[R]]:
+    """The results of ``work``; leaving early leaves no process.
 
     Args:
         work: Must be picklable if ``jobs`` is above 1, as must items and results.
         items: What to do.
         jobs: Processes; with 1 it is done in this one.
+        ordered: Whether results come in the order of the items, and not as they are ready.
     """
     if jobs == 1:
         yield map(work, items)
@@ -33,7 +36,10 @@ def mapped(work: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[It
     others = active_children()
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_enlist)
     try:
-        yield pool.map(work, items)
+        if ordered:
+            yield pool.map(work, items)
+        else:
+            yield (done.result() for done in as_completed([pool.submit(work, i) for i in items]))
     except BaseException:
         # A worker ends after the item it is at, unless the interrupt has hit a lock.
         workers = [worker for worker in active_children() if worker not in others]

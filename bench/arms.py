@@ -262,8 +262,8 @@ ARMS: Mapping[str, Arm] = MappingProxyType(
             {"credit": "turn", "placebo": "shuffle_turns"},
         ),
         "shuffled": Arm(
-            "placebo: the progress of another trajectory of the task",
-            {"credit": "turn", "placebo": "shuffle_traj"},
+            "placebo: the progress of another trajectory of the task, for the whole of it",
+            {"credit": "final", "placebo": "shuffle_traj"},
         ),
         "random": Arm(
             "placebo: amounts drawn from the batch", {"credit": "turn", "placebo": "random"}

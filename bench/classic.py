@@ -333,7 +333,7 @@ def _complete(
 ) -> None:
     """Runs those of ``jobs`` that are not done, and stores each as it ends."""
     missing = [job for job in jobs if job not in done]
-    with mapped(train, missing, args.jobs) as runs:
+    with mapped(train, missing, args.jobs, ordered=False) as runs:
         for count, run in enumerate(runs, 1):
             done[run.job] = run
             store(args.out / "runs.jsonl", args.commit, asdict(run))

@@ -54,7 +54,10 @@ def interval(values: Sequence[float], outside: float = 0.05) -> tuple[float, flo
 
 
 def holm(differences: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """Intervals of several mean differences that hold 95 % together, step by step.
+    """Intervals of several mean differences, by which at most 5 % of true zeros are called another.
+
+    An interval leaves 0 out where the test of Holm (1979) rejects it, which errs on any of them in
+    at most one of twenty experiments. That all of them hold the true differences is less likely.
 
     The difference that stands out most gets the widest interval, of 1 - 0.05 / m, the next that of
     1 - 0.05 / (m - 1) and so on, as long as intervals leave 0 out; from the first on that holds 0

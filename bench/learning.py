@@ -6,9 +6,11 @@
 
 Every arm of a world begins with the same weights, seed by seed with the same tasks, and has the
 same budget of generated tokens, in which scored answers and continuations count. Success and
-progress are those of tasks that no training saw, measured at the end. Learning rates are picked
-for each arm from one grid, in the depot, with half of the tokens and seeds that are used for
-nothing else, and carried over to the other worlds. Beside equal tokens a table compares at equal
+progress are measured at the end, on tasks of the test split, and in the depot, which has no
+splits, on draws of their own from its 4,608 tasks. Learning rates are picked for each arm from one
+grid, in the depot, with half of the tokens and with seeds and tasks that are used for nothing
+else, and carried over to the other worlds; an arm that the depot has not takes that of
+``outcome``. Beside equal tokens a table compares at equal
 time, that of the one thread of a run: the success of training episodes when the fastest arm was
 done.
 
@@ -137,11 +139,13 @@ def run(out: Path, job: Job) -> Run:
     last = train(configuration(out, job), folder, told=rows.append, clock=time.process_time)
     for part in (*folder.glob("update-*"), folder / "tensorboard", folder / "state.json"):
         shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+    if last["test"]["success"] is None:
+        raise RuntimeError(f"{folder} has no measurement: every episode of it failed")
     points = [row for row in rows if row.get("success") is not None]
     return Run(
         job,
-        last["evaluation"]["success"],
-        last["evaluation"]["progress"],
+        last["test"]["success"],
+        last["test"]["progress"],
         last["tokens"],
         last["seconds"],
         tuple((r["tokens"], r["seconds"], r["success"], r["progress"]) for r in points),
@@ -264,7 +268,7 @@ def _complete(
         start = args.out / f"start-{name}"
         if not start.exists():
             WORLDS[name].start(start)
-    with mapped(partial(run, args.out), missing, args.jobs) as runs:
+    with mapped(partial(run, args.out), missing, args.jobs, ordered=False) as runs:
         for count, found in enumerate(runs, 1):
             done[found.job] = found
             store(args.out / "runs.jsonl", args.commit, asdict(found))
@@ -318,7 +322,7 @@ def _print(args: argparse.Namespace, name: str, used: Sequence[int], rows: Any) 
         markdown=args.markdown,
     )
     if any(arm in PLACEBOS for arm in rows):
-        print("A star marks placebos; their differences are corrected together (Holm).")
+        print("A star marks placebos; their intervals leave 0 out where Holm's test rejects it.")
     if "over_shuffledturns" in rows.get("turn", {}):
         print(f"turn minus shuffledturns: {gap(rows['turn'], 'over_shuffledturns')}")
 

@@ -7,7 +7,8 @@ The task is a chain of three levels. At each the policy works (which leads one l
 chance that falls), idles or quits; the third level ends the episode with success, the fifth turn
 without. That is 334 trajectories, and nothing is sampled: an estimator is given every pair of them
 as a group, weighted by its probability. Groups of three are enumerated with three turns. The only
-figures that are sampled are the variances in groups of eight.
+figures that are sampled are the variances in groups of eight. A last table says what is left of
+the signal of progress where trajectories were dealt one another's: a placebo should leave none.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headway.agents.credit import ESTIMATORS, Estimator, Term, advantages
+from headway.agents.placebo import paying
 from headway.agents.routing import Array, Groups, discounted
 from headway.agents.trajectory import Trajectory, Turn
 
@@ -413,6 +415,37 @@ def variances(horizon: int = HORIZON, count: int = 10_000) -> dict[str, float]:
     return {name: chain.variance(_credit(name), 8, count) / exact**2 for name in names}
 
 
+def leaks(horizon: int = HORIZON) -> dict[str, float]:
+    """What ``shuffle_traj`` leaves of the gradient of progress, in pairs, by estimator.
+
+    Args:
+        horizon: Turns after which an episode is cut.
+    """
+    chain = Chain({"progress": progress}, horizon=horizon)
+    plain = Chain({"progress": _nothing}, horizon=horizon)
+    signal = chain.gradient(_paid("progress"))
+    found = {}
+    for name in ("final", "turn", "turn_shrunk", "turn_pooled", "turn_index"):
+        dealt, _ = chain.update(partial(_dealt, estimator=name))
+        without, _ = plain.update(_credit(name))
+        found[name] = float(((dealt - without) * signal).sum() / (signal * signal).sum())
+    return found
+
+
+def _dealt(pairs: Groups, estimator: str) -> list[list[Array]]:
+    """Advantages of pairs, the mean of both ways to deal out what they were paid."""
+    swapped = []
+    for one, two in pairs:
+        paid = [{n: x for n, x in t.rewards().items() if n != "base"} for t in (one, two)]
+        swapped.append([paying(one, paid[1]), paying(two, paid[0])])
+    ways = zip(_credit(estimator)(pairs), _credit(estimator)(swapped), strict=True)
+    return [[(a + b) / 2.0 for a, b in zip(*way, strict=True)] for way in ways]
+
+
+def _nothing(levels: Sequence[int], actions: Sequence[int], gamma: float) -> list[float]:
+    return [0.0] * len(actions)
+
+
 def _row(name: str, target: str, exact: Array, update: tuple[Array, float], claimed: bool) -> Row:
     """How far an update is from a gradient."""
     mean, variance = update
@@ -453,9 +486,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.horizon < LEVELS:
         parser.error(f"argument --horizon: must be at least {LEVELS}, got {args.horizon}")
     found = list(rows(args.horizon))
-    drawn = variances(args.horizon)
+    drawn, left = variances(args.horizon), leaks(args.horizon)
     if args.json:
-        print(json.dumps({"rows": [asdict(row) for row in found], "variances": drawn}))
+        rest = {"variances": drawn, "leaks": left}
+        print(json.dumps({"rows": [asdict(row) for row in found], **rest}))
     else:
         table = Table("estimator", "gradient of", "error", "direction", "variance")
         for row in found:
@@ -464,7 +498,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         eight = Table("estimator", "variance in groups of 8")
         for name, variance in drawn.items():
             eight.add_row(name, f"{variance:.2f}")
-        Console().print(table, eight)
+        placebos = Table("estimator", "signal left by shuffle_traj")
+        for name, share in left.items():
+            placebos.add_row(name, "< 1e-10" if abs(share) < EXACT else f"{share:.3f}")
+        Console().print(table, eight, placebos)
     return int(any(row.claimed != (row.error < EXACT) for row in found))
 
 

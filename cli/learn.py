@@ -53,7 +53,7 @@ def run_sft(args: argparse.Namespace) -> int:
                 noise=args.noise,
                 clone_noise=args.clone_noise,
                 lora=args.lora,
-                seed=args.seed,
+                seed=args.seed or 0,
                 batch_tokens=args.batch_tokens,
                 save=args.save,
                 device=args.device,
@@ -96,9 +96,12 @@ def run_train(args: argparse.Namespace) -> int:
             made = replace(made, environment=environment)
     except (OSError, ValueError) as error:
         args.parser.error(str(error))
+    alarms: dict[str, list[str]] = {}
     with counter(made.tokens, "tokens") as told:
 
         def hear(row: Mapping[str, Any]) -> None:
+            for text in row.get("alarms", ()):
+                alarms.setdefault(text.partition(":")[0], []).append(text)
             shown = {name: row.get(name) for name in ("success", "progress")}
             spent = row["seconds"] or 1.0
             told(row["tokens"], {**shown, "tokens/s": row["tokens"] / spent})
@@ -108,7 +111,7 @@ def run_train(args: argparse.Namespace) -> int:
     if args.json:
         print_json(last)
         return 0
-    found = last["evaluation"]
+    found = last["test"]
     low, high = (figure(found[end], ".0%") for end in ("low", "high"))
     out = screen()
     success = "-" if found["success"] is None else f"{found['success']:.0%}"
@@ -116,6 +119,7 @@ def run_train(args: argparse.Namespace) -> int:
     out.print(
         f"{last['update']} updates, {last['tokens']:,} tokens, {last['seconds']:.0f} s of training",
         f"Held-out tasks: success {success} ({low} to {high}), progress {progress}",
+        *(f"Alarm in {len(texts)} updates; the last: {texts[-1]}" for texts in alarms.values()),
         f"Best policy: {Checkpoints(args.out).best()}",
         f"Wrote {args.out}; look at it with: headway report {args.out}",
         sep="\n",
@@ -191,7 +195,7 @@ def add_world(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--template", metavar="NAME", help="a family of tasks (any)")
     add_format(sub)
-    sub.add_argument("--seed", type=whole(0), default=0, metavar="N", help="names all streams (0)")
+    sub.add_argument("--seed", type=whole(0), metavar="N", help="names all streams (0)")
     sub.add_argument("--json", action="store_true", help="print one JSON object")
 
 

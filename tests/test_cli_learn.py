@@ -11,7 +11,9 @@ from headway import cli
 from headway.agents.exam import examine
 from headway.agents.policy import Policy
 from headway.agents.tiny import bpe, tiny
+from headway.bench.depot import Depot
 from headway.bench.starts import start
+from headway.envs.box import SandboxDied
 
 torch.set_num_threads(1)
 
@@ -81,6 +83,36 @@ def test_a_configuration_file(policy, tmp_path, capsys):
     assert made["environment"] == {"horizon": 3}
 
 
+def test_what_is_said_is_done(speller, tmp_path, capsys):
+    """Every option arrives, beside what the file says and without taking away from it."""
+    file = tmp_path / "run.toml"
+    file.write_text(
+        "turn_tokens = 4\ncontext = 1000\ngroups = 1\nsize = 2\nepisodes = 2\nseed = 5\n"
+        '[environment]\naction_format = "command"\nrendering = 1\n'
+    )
+    out = tmp_path / "run"
+    argv = ["train", "Apps", "--config", str(file), "--out", str(out), "--policy", speller]
+    argv += "--gamma 0.9 --stack potential --credit final --budget-tokens 9000".split()
+    argv += "--budget-seconds 0.001 --difficulty 1 --rendering 0 --no-manual --json".split()
+    status, text = run(capsys, *argv)
+    assert status == 0 and json.loads(text)["update"] == 1
+    made = json.loads((out / "config.json").read_text())
+    environment = {"action_format": "command", "manual": False, "difficulty": 1, "rendering": 0}
+    wanted = {"env": "headway/Apps-v0", "stack": "potential", "credit": "final", "tokens": 9000}
+    wanted |= {"seconds": 0.001, "seed": 5, "gamma": 0.9, "groups": 1, "environment": environment}
+    assert {name: made[name] for name in wanted} == wanted
+    argv = ["train", DEPOT, "--config", str(file), "--out", str(tmp_path / "no"), "--seed", "7"]
+    argv += ["--set", "seed=x", "--policy", speller, "--gamma", "0.9"]
+    assert "seed must be an int of at least 0, got 'x'" in refused(capsys, *argv)
+
+
+def test_a_seed_that_is_said_is_the_seed(policy, tmp_path, capsys):
+    for seed in ("7", "8"):
+        argv = ["train", DEPOT, "--policy", policy, "--out", str(tmp_path / seed), "--seed", seed]
+        assert run(capsys, *argv, *TRAIN.split(), *REST.split())[0] == 0
+        assert json.loads((tmp_path / seed / "config.json").read_text())["seed"] == int(seed)
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -107,9 +139,13 @@ def test_wrong_usage(argv, said, tmp_path, monkeypatch, capsys):
 def test_sft(policy, tmp_path, capsys):
     """A policy that was cloned can be loaded, and the same call again does nothing anew."""
     argv = ["sft", DEPOT, "--policy", policy, "--out", str(tmp_path / "warm"), "--episodes", "8"]
-    argv += ["--steps", "3", "--batch", "4", "--device", "cpu"]
+    argv += ["--steps", "3", "--batch", "4", "--device", "cpu", "--seed", "6"]
+    argv += ["--rate", "2e-3", "--noise", "0.3", "--clone-noise"]
     status, text = run(capsys, *argv)
     assert status == 0 and "Nats per cloned token" in text
+    made = json.loads((tmp_path / "warm" / "sft.json").read_text())
+    asked = {"episodes": 8, "steps": 3, "batch": 4, "seed": 6, "rate": 2e-3, "noise": 0.3}
+    assert {name: made[name] for name in asked} == asked and made["clone_noise"] is True
     Policy.load(tmp_path / "warm")
     status, text = run(capsys, *argv, "--json")
     assert status == 0 and json.loads(text)["held"] > 0.0
@@ -128,23 +164,74 @@ def test_eval_of_a_policy(speller, capsys):
     assert status == 0 and "progress" in text and "pass@2" in text
 
 
+def depot(split, kind=Depot, **settings):
+    """A depot, which has no splits; exams are of the test split."""
+    assert split == "test"
+    return kind(**settings)
+
+
+class Bare(Depot):
+    """Graded at its end only, and by whoever asks."""
+
+    def _info(self, outcome, calls, guess):
+        info = super()._info(outcome, calls, guess)
+        if not self._ended:
+            info["headway"] |= {"verdict": None, "status": "ungraded"}
+        return info
+
+
+class Frail(Depot):
+    """Its machine fails in the first turn of every other task."""
+
+    def step(self, action):
+        if self._seed % 2:
+            raise SandboxDied("no machine", by="infra")
+        return super().step(action)
+
+
+EXAM = {"turn_tokens": 4, "context": 96, "horizon": 8}
+
+
+def test_exams_are_of_the_tasks_of_their_seeds(policy):
+    """Each as often as asked for; a policy at no temperature does the likeliest always."""
+    asked = {"episodes": 6, "samples": 2, "seed0": 5, **EXAM}
+    loaded = Policy.load(policy)
+    greedy = examine(loaded, depot, greedy=True, **asked)
+    names = [f"Depot-v0/8/{seed}" for seed in (5, 5, 6, 6, 7, 7)]
+    assert [episode.task_id for episode in greedy.played] == names
+    assert greedy.played[::2] == greedy.played[1::2]
+    assert examine(loaded, depot, temperature=1e-4, **asked).played == greedy.played
+    drawn = examine(loaded, depot, **asked).played
+    assert drawn != greedy.played and drawn[::2] != drawn[1::2]
+
+
+def test_exams_grade_every_turn(policy):
+    """Also of worlds that do so at their end only."""
+    found, wanted = (
+        examine(Policy.load(policy), depot, kind=kind, episodes=8, **EXAM).played
+        for kind in (Bare, Depot)
+    )
+    assert found == wanted and any(0.0 < episode.curve[1] < 1.0 for episode in found)
+
+
+def test_an_exam_leaves_out_what_the_machine_lost(policy):
+    found = examine(Policy.load(policy), depot, kind=Frail, episodes=8, **EXAM)
+    assert [episode.status for episode in found.played] == ["ok", "died"] * 4
+    assert (found.died, found.no_verdict, len(found.scored)) == (4, 0, 4)
+    assert all("no machine" in episode.reason for episode in found.played[1::2])
+
+
 def test_an_exam_is_what_was_sampled(policy):
     """Whatever the number of lanes; curves have a grade a turn and end where the episode did."""
-    from headway.bench.depot import Depot
-
-    def made(**settings):
-        settings.pop("split")
-        return Depot(**settings)
-
-    made.__name__ = "depot"
     asked = {"episodes": 6, "samples": 2, "turn_tokens": 4, "context": 96, "horizon": 8}
     one, two = (
-        examine(Policy.load(policy), made, lanes=lanes, stack="progress", gamma=0.9, **asked)
+        examine(Policy.load(policy), depot, lanes=lanes, stack="progress", gamma=0.9, **asked)
         for lanes in (6, 2)
     )
     assert one.played == two.played and one.samples == 2
     for episode in one.played:
-        assert episode.returns["progress"] >= 0.0
+        last = 0.9**episode.turns * episode.curve[-1]
+        assert episode.returns["progress"] == pytest.approx(0.5 * last)
         assert episode.success == (episode.curve[-1] == 1.0)
         assert len(episode.curve) == episode.turns + 1
 

@@ -46,7 +46,7 @@ def test_the_newest_stands_in_where_none_was_best(policy, tmp_path):
     assert found.best().name == "update-000001"
 
 
-@pytest.mark.parametrize("cut", range(10))
+@pytest.mark.parametrize("cut", range(12))
 def test_a_kill_leaves_the_one_before(policy, tmp_path, monkeypatch, cut):
     """At whichever call to the disk it comes, the run goes on from a checkpoint that is whole."""
     found = Checkpoints(tmp_path)
@@ -69,6 +69,18 @@ def test_a_kill_leaves_the_one_before(policy, tmp_path, monkeypatch, cut):
         for owner, name in (*writers, (policy.tokenizer, "save_pretrained")):
             patch.setattr(owner, name, cutting(getattr(owner, name)))
         patch.setattr(shutil, "rmtree", cutting(shutil.rmtree, at=0))
+        whole = Path.write_text
+
+        def torn(path, text, **settings):
+            if calls[0] > cut:
+                raise Killed
+            calls[0] += 1
+            if calls[0] > cut:
+                whole(path, text[: len(text) // 2], **settings)
+                raise Killed
+            return whole(path, text, **settings)
+
+        patch.setattr(Path, "write_text", torn)
         try:
             found.save(policy, {"x": torch.tensor([2])}, {"update": 2}, best=False)
         except Killed:
@@ -80,6 +92,58 @@ def test_a_kill_leaves_the_one_before(policy, tmp_path, monkeypatch, cut):
     assert {path.name for path in tmp_path.iterdir()} - {"state.json.new"} == kept
     Checkpoints(tmp_path).save(policy, {"x": torch.tensor([2])}, {"update": 2}, best=False)
     assert Checkpoints(tmp_path).newest()[2] == {"update": 2}
+
+
+def test_all_is_on_the_disk_before_it_is_named(policy, tmp_path, monkeypatch):
+    """Every file of a checkpoint, and its folder: a loss of power leaves no name of nothing."""
+    found = Checkpoints(tmp_path)
+    found.save(policy, {}, {"update": 1}, best=False)
+    done, opened = [], {}
+    real_open, real_fsync, real_replace = os.open, os.fsync, os.replace
+
+    def opening(path, *args, **kwargs):
+        handle = real_open(path, *args, **kwargs)
+        opened[handle] = Path(path)
+        return handle
+
+    def flushing(handle):
+        done.append(opened[handle])
+        return real_fsync(handle)
+
+    def replacing(old, new):
+        if Path(new).name == "state.json":
+            done.append("named")
+        return real_replace(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opening)
+        patch.setattr(os, "fsync", flushing)
+        patch.setattr(os, "replace", replacing)
+        found.save(policy, {}, {"update": 2}, best=False)
+    folder, *_ = found.newest()
+    before, after = done[: done.index("named")], done[done.index("named") :]
+    assert {folder, *folder.iterdir(), tmp_path / "state.json.new"} <= set(before)
+    assert tmp_path in after
+
+
+class Trap:
+    """What a pickle can do when it is read."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_checkpoint_can_make_nobody_run_anything(policy, tmp_path):
+    found = Checkpoints(tmp_path / "run")
+    found.save(policy, {}, {"update": 1}, best=False)
+    file = tmp_path / "run" / "update-000001" / "learner.pt"
+    torch.save({"x": Trap(tmp_path / "caught")}, file)
+    with pytest.raises(ValueError, match="Weights only load failed"):
+        found.newest()
+    assert not (tmp_path / "caught").exists()
 
 
 def test_what_is_broken_is_named(policy, tmp_path):

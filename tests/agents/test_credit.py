@@ -784,10 +784,19 @@ def test_a_longer_episode_is_paid_out_by_the_end_of_a_shorter():
     (new,), (other,) = placebo([[short], [long]], "mismatch", rng)
     assert new.rewards()["progress"].tolist() == [1.0, 9.0]
     assert other.rewards()["progress"].tolist() == [0.0] * 4
-    with pytest.raises(ValueError, match="needs a scored trajectory of a task beside 't'"):
+    with pytest.raises(ValueError, match="needs trajectories of a task beside 't'"):
         placebo([[short]], "mismatch", rng)
     with pytest.raises(ValueError, match="did you mean 'shuffle_turns'"):
         placebo([[short]], "shuffle_turn", rng)
+
+
+def test_a_group_that_no_other_task_can_pay_is_left_out():
+    """The others failed by the machine: a fault of theirs ends no run."""
+    paid = {"progress": [0.5, 0.5]}
+    mine = trajectory([0.0, 1.0], paid, task="mine")
+    lost = trajectory([0.0, 1.0], paid, task="other", ended="died")
+    (one,), (other,) = placebo([[mine], [lost]], "mismatch", np.random.default_rng(0))
+    assert mine.scored and not one.scored and not other.scored
 
 
 # The page

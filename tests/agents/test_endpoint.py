@@ -10,6 +10,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, distribution
@@ -23,6 +24,7 @@ import headway
 from headway.agents import evaluate
 from headway.agents.endpoint import (
     KEY,
+    SAID,
     UNREADABLE,
     Conversation,
     Endpoint,
@@ -520,6 +522,21 @@ def test_the_newer_name_of_the_limit_is_found():
     assert [r.get("max_completion_tokens") for r in server.seen] == [None, 77, 77]
 
 
+def test_threads_learn_the_name_of_the_limit_together():
+    """Who asked by the old name before another learnt the new one asks again, too."""
+    barrier = threading.Barrier(4)
+
+    def answer(request):
+        if "max_tokens" not in request:
+            return says("x")
+        barrier.wait(10.0)
+        return fails(400, "use max_completion_tokens", param="max_tokens")
+
+    with serving(answer, max_tokens=77) as (_, endpoint), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda seed: endpoint.ask([], [], seed)["content"], range(4)))
+    assert found == ["x"] * 4
+
+
 def test_two_wrong_names_end_the_search():
     error, server = failure(lambda request: fails(400, "max_completion_tokens is wrong"))
     assert len(server.seen) == 2 and "max_completion_tokens is wrong" in str(error)
@@ -613,6 +630,19 @@ def test_the_key_is_sent_and_never_shown(monkeypatch, capfd):
     assert SECRET not in repr(endpoint) and SECRET not in endpoint.__name__
     out, err = capfd.readouterr()
     assert SECRET not in out + err
+
+
+def test_the_key_is_hidden_however_it_is_spelt_and_cut(monkeypatch):
+    """With its quotes escaped, and across the place where a long answer is cut."""
+    for key in ('sk-it\'s-"mine"-12345678', SECRET):
+        monkeypatch.setenv(KEY, key)
+        for before in range(SAID - len(key) - 2, SAID + 2):
+            error, _ = failure(
+                lambda request, n=before, key=key: (200, {}, (" " * n + key).encode())
+            )
+            assert key[:6] not in str(error)
+        error, _ = failure(lambda request, key=key: fails(401, f"wrong key: {key}"))
+        assert key[:6] not in str(error) and "***" in str(error)
 
 
 def test_a_key_of_its_own_goes_before_that_of_the_environment(monkeypatch):

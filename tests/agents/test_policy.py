@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -279,6 +282,32 @@ def test_saving_replaces_all_or_nothing(tmp_path, monkeypatch):
     assert same(weights(Policy.load(tmp_path / "p")), weights(new))
     assert not (tmp_path / "p" / "stray").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_what_was_being_replaced_is_not_lost(tmp_path, monkeypatch):
+    """Killed when the old one was put away and the new one not yet there; and once again."""
+    old, new = tiny(VOCABULARY, seed=1), tiny(VOCABULARY, seed=2)
+    old.save(tmp_path / "p")
+
+    def once(source, target, real=os.replace):
+        if Path(target).name == "old":
+            real(source, target)
+        raise KeyboardInterrupt
+
+    def killed(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", once)
+        patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)
+        with pytest.raises(KeyboardInterrupt):
+            new.save(tmp_path / "p")
+    assert not (tmp_path / "p").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(new.tokenizer, "save_pretrained", killed)
+        with pytest.raises(KeyboardInterrupt):
+            new.save(tmp_path / "p")
+    assert same(weights(Policy.load(tmp_path / "p")), weights(old))
 
 
 def test_adapters_start_at_nothing_learn_alone_and_come_back(tmp_path):

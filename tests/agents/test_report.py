@@ -127,6 +127,8 @@ def write_run(
                 "low": max(0.0, share - 0.1),
                 "high": min(1.0, share + 0.1),
             }
+        if update == updates:  # on other tasks, and a little lower
+            row["test"] = {**row["evaluation"], "success": 0.9 * share}
         rows.append(row if update == updates else change(row))
     (folder / "log.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
@@ -361,6 +363,9 @@ def test_a_killed_run_is_read_as_far_as_it_got(tmp_path, strict_page):
         '{"update": 1, "tokens": true, "seconds": 1}',
         '{"update": "x", "tokens": 1, "seconds": 1}',
         '{"update": 1, "tokens": 1' + "0" * 400 + ', "seconds": 1}',
+        '{"update": Infinity, "tokens": 1, "seconds": 1}',
+        '{"update": 1' + "0" * 400 + ', "tokens": 1, "seconds": 1}',
+        '{"update": -1, "tokens": 1, "seconds": 1}',
         "[" * 100_000,
         '{"update": 1, "turns": [{}], "progress": []}',
         '{"update":0,"task_id":"","success":true,"ended":"","prompt":"","progress":[],"turns":[]}',
@@ -552,11 +557,21 @@ def test_steps_taken_back_are_marked(tmp_path):
 
 def test_cards_say_what_was_measured(read_page, folders):
     said = read_page.text
-    last = [runs.read(folder).rows[-1]["evaluation"]["success"] for folder in folders[:3]]
+    last = [runs.read(folder).rows[-1]["test"]["success"] for folder in folders[:3]]
     half = runs.half_width(last)
     low, high = max(0.0, fmean(last) - half), min(1.0, fmean(last) + half)
     assert f"held-out success{fmean(last):.1%} ({low:.1%} to {high:.1%})" in said
     assert "tokens30k" in said and "time10 min" in said and "updates30" in said
+
+
+def test_the_end_of_a_run_is_measured_on_its_own(tmp_path):
+    """Not by the tasks that chose the best policy; of one that goes on there is nothing else."""
+    whole = runs.read(write_run(tmp_path / "whole", updates=20, finished=True))
+    parts = runs.read(write_run(tmp_path / "parts", updates=20))
+    (row,) = (row for row in whole.rows if "test" in row)
+    for run, measured in ((whole, row["test"]), (parts, parts.rows[10]["evaluation"])):
+        assert f"{measured['success']:.1%}" in report._last(Arm("x", 0, (run,)), "success")
+    assert whole.updates == parts.updates == 20
 
 
 def test_what_was_spent_adds_up(read_page):
@@ -953,5 +968,5 @@ def test_the_page_works_in_a_browser(tmp_path, written, width):
 def test_the_page_of_a_changed_run_changes(folders):
     """Nothing on the page is made up: it follows the log."""
     found = runs.read(folders[0])
-    last = {**found.rows[-1], "evaluation": {**found.rows[-1]["evaluation"], "success": 0.123}}
+    last = {**found.rows[-1], "test": {**found.rows[-1]["test"], "success": 0.123}}
     assert "12.3%" in report.page([replace(found, rows=(*found.rows[:-1], last))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import gymnasium as gym
@@ -444,7 +445,7 @@ def test_continuations_say_what_states_are_worth():
     assert ended == [3, 6]
     for one, value in zip(made.trajectories, made.values, strict=True):
         assert len(value) == len(one.turns) + 1
-        assert value[0] == 0.5 and value[-1] == one.success
+        assert value[0] == 1.0 - one.success and value[-1] == one.success
         assert value[1] == value[2] == 0.5
         assert (value[3:] == one.success).all()
 
@@ -462,6 +463,18 @@ def test_continuations_change_nothing_and_die_alone():
     for one, value in zip(died.trajectories, died.values, strict=True):
         assert np.isnan(value).all() if one.group else (value == 1.0).all()
         assert len(value) == 4
+
+
+def test_what_no_grader_saw_has_no_value():
+    """A grader that fails at the end makes a value that is not known, and no failure."""
+
+    class Ungraded(Talk):
+        def grade(self):
+            return Verdict(math.nan, False, {}, status="no_verdict", reason="it crashed")
+
+    made = collect(ENGINE, [0], lambda: Ungraded(), key=(0,), group=2, continuations=1)
+    assert not any(one.scored for one in made.trajectories)
+    assert all(np.isnan(value).all() for value in made.values)
 
 
 def test_continuations_of_what_is_cut():

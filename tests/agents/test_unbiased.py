@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from headway.agents.credit import ESTIMATORS, Estimator, Term, advantages
 from headway.agents.placebo import placebo
 from headway.agents.routing import gate_group, saturation
-from headway.bench.unbiased import EXACT, FAULTS, HORIZON, LOGITS, Chain, main, progress, rows
+from headway.bench.unbiased import (
+    EXACT,
+    FAULTS,
+    HORIZON,
+    LOGITS,
+    Chain,
+    leaks,
+    main,
+    progress,
+    rows,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "credit.md"
 
@@ -89,8 +99,17 @@ def test_the_whole_page(capsys):
     found = json.loads(capsys.readouterr().out)
     wanted = [quoted(row) for row in found["rows"]]
     wanted += [f"| {name} | {value:.2f} |" for name, value in found["variances"].items()]
+    left = {n: "< 1e-10" if x < EXACT else f"{x:.3f}" for n, x in found["leaks"].items()}
+    wanted += [f"| {name} | {share} |" for name, share in left.items()]
     page = PAGE.read_text(encoding="utf-8").splitlines()
     assert [line for line in page if line in wanted] == wanted
+
+
+def test_what_a_placebo_leaves():
+    """Nothing where whole trajectories or turns of one index are compared, some elsewhere."""
+    found = leaks(3)
+    assert max(abs(found[name]) for name in ("final", "turn_index")) < EXACT
+    assert min(found[name] for name in ("turn", "turn_shrunk", "turn_pooled")) > 0.05
 
 
 def test_the_command(capsys):

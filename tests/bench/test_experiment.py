@@ -39,6 +39,14 @@ def test_holm_by_hand() -> None:
     assert found["none"] == interval(none, 0.05 / 2)
 
 
+def test_holm_does_not_mind_the_sign() -> None:
+    """A placebo that harms stands out as much as one that helps."""
+    rows = {"harms": [-1.0, -1.01, -0.99, -1.0], "none": [0.1, -0.1, 0.1, -0.05]}
+    for name, (low, high) in holm({n: [-x for x in row] for n, row in rows.items()}).items():
+        assert holm(rows)[name] == (pytest.approx(-high), pytest.approx(-low))
+    assert holm(rows)["harms"] == interval(rows["harms"], 0.05 / 2)
+
+
 @given(st.lists(st.lists(st.floats(-1, 1), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_holm_lies_between_none_and_bonferroni(rows: list[list[float]]) -> None:
     found = holm({str(n): row for n, row in enumerate(rows)})

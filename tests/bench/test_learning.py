@@ -12,10 +12,12 @@ import torch
 from rich.console import Console
 
 from headway.agents.credit import ESTIMATORS
+from headway.agents.log import LOG, lines
 from headway.agents.placebo import PLACEBOS as KINDS
 from headway.agents.trainer import environment, estimator
 from headway.bench import learning
-from headway.bench.arms import ARMS, PLACEBOS, WORLDS
+from headway.bench.arms import ARMS, PLACEBOS, PROGRESS, WORLDS
+from headway.bench.experiment import seeds
 from headway.bench.learning import (
     Job,
     Run,
@@ -25,15 +27,15 @@ from headway.bench.learning import (
     run,
     table,
 )
-from headway.bench.live import WIDTH, curve, race
+from headway.bench.live import WIDTH, curve, picture, race
 
 torch.set_num_threads(1)
 
 
-def done(arm, seed, success, seconds=10.0, rate=1.0, tokens=75_000):
+def done(arm, seed, success, seconds=10.0, rate=1.0, tokens=75_000, progress=0.5):
     points = tuple((n * 100.0, n * seconds / 4, success * n / 4, 0.5) for n in range(1, 5))
     job = Job("depot", arm, seed, rate, tokens)
-    return Run(job, success, 0.5, 400, seconds, points, ("length",) * (arm == "final"))
+    return Run(job, success, progress, 400, seconds, points, ("length",) * (arm == "final"))
 
 
 def test_differences_are_taken_seed_by_seed():
@@ -93,6 +95,28 @@ def test_every_arm_can_be_made(arm, tmp_path):
         paid = set(info["headway"]["channels"])
         assert bool(paid) == (found.stack != "")
     assert found.tokens == 1000 and found.seed == 3
+    world = WORLDS[job.world].settings
+    faster = configuration(tmp_path, Job(job.world, arm, 3, 2.0, 1000))
+    assert (found.rate, faster.rate) == (world["rate"], 2.0 * world["rate"])
+    assert (found.gamma, found.policy) == (world["gamma"], str(tmp_path / f"start-{job.world}"))
+
+
+def test_arms_differ_by_what_they_are_named_for(tmp_path):
+    """No two are the same; placebos are an arm of the same credit but for what is paid."""
+    settings = {
+        name: {"stack": PROGRESS, **arm.settings, "faster": arm.faster}
+        for name, arm in ARMS.items()
+    }
+    kinds = [str(sorted(found.items())) for found in settings.values()]
+    assert len(set(kinds)) == len(kinds)
+    placebos = {name: dict(found) for name, found in settings.items() if "placebo" in found}
+    assert sorted(found.pop("placebo") for found in placebos.values()) == sorted(KINDS)
+    assert all(found in (settings["turn"], settings["final"]) for found in placebos.values())
+    paid = [name for name, found in settings.items() if found["credit"] == "outcome"]
+    assert paid and all(settings[name]["stack"] == "" for name in paid)
+    fading = configuration(tmp_path, Job("depot", "annealed", 3, 1.0, 1000))
+    assert fading.stack == f"{PROGRESS},anneal(steps=600)"
+    assert dict(settings["mismatched"]) == {**settings["igpo"], "control": "mismatch"}
 
 
 def test_the_names_that_others_rely_on():
@@ -106,7 +130,7 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch, capsys):
     The arm at twice the rate takes that of ``outcome``.
     """
     entries = [
-        done(arm, seed, 0.1 * seed + (rate == 0.5) * 0.2, rate=rate, tokens=tokens)
+        done(arm, seed, 0.1 * seed + (rate == 0.5) * 0.2, rate=rate, tokens=tokens, progress=rate)
         for arm in ("outcome", "turn")
         for rate in (0.5, 1.0)
         for seed, tokens in [(1, 2000), (2, 2000), (9, 1000)]
@@ -128,6 +152,43 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch, capsys):
     assert found[0]["success"] == pytest.approx(0.3) and found[2]["success"] == 0.3
     assert (tmp_path / "runs.jsonl").read_text() == "".join(lines)
     assert (tmp_path / "learning-depot.png").stat().st_size > 5000
+
+
+def test_rates_are_tuned_on_seeds_of_their_own(tmp_path, monkeypatch, capsys):
+    """Nothing has to be run but what is drawn for either purpose, at half of the tokens."""
+    drawn = [(seed, 1000) for seed in seeds(3, "tuning", "c")]
+    drawn += [(seed, 2000) for seed in seeds(2, "final", "c")]
+    entries = [
+        done("outcome", seed, 0.1 * rate, rate=rate, tokens=tokens)
+        for seed, tokens in drawn
+        for rate in (0.5, 1.0)
+    ]
+    lines = [json.dumps({"commit": "c", **asdict(entry)}) + "\n" for entry in entries]
+    (tmp_path / "runs.jsonl").write_text("".join(lines))
+
+    def run(out, job):
+        raise AssertionError(f"{job} was not asked for")
+
+    monkeypatch.setattr(learning, "run", run)
+    argv = "--arms outcome --rates 0.5,1 --count 2 --tuning 3 --tokens 2000 --json --jobs 1"
+    assert main([*argv.split(), "--commit", "c", "--out", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)["runs"]
+    assert [row["seed"] for row in found] == seeds(2, "final", "c")
+    assert all(row["success"] == pytest.approx(0.1) for row in found)
+
+
+def test_half_a_run_is_begun_anew(tmp_path):
+    """What was left of one that was killed would be points of the curve that nobody has heard."""
+    WORLDS["depot"].start(tmp_path / "start-depot")
+    job = Job("depot", "outcome", 5, 1.0, 100)
+    folder_of(tmp_path, job).mkdir()
+    (folder_of(tmp_path, job) / LOG).write_text('{"update": 0}\n')
+    found = run(tmp_path, job)
+    rows = [row for _, row in lines(folder_of(tmp_path, job) / LOG)]
+    assert [point[0] for point in found.curve] == [row["tokens"] for row in rows[:-1]]
+    held = rows[-1]["test"]
+    assert (found.success, found.progress) == (held["success"], held["progress"])
+    assert found.tokens == rows[-1]["tokens"]
 
 
 def test_explicit_flags_override_quick(tmp_path, capsys):
@@ -178,11 +239,28 @@ def test_a_curve_is_as_wide_as_what_is_known():
     half = curve([(n, 1.0) for n in range(51)], 100)
     assert half.rstrip() == "█" * (WIDTH // 2 + 1)
     assert curve([(0, 0.0), (500, 1.0)], 100)[-1] == "█"
+    assert curve([(0, 1.0), (1, 0.0)], 100).rstrip() == "▄"
+    assert curve([(0, 1.0), (50, 0.0)], 100).rstrip() == "█" * (WIDTH // 2) + "▁"
+
+
+def test_a_picture_is_of_what_was_measured(tmp_path):
+    """Updates without a verdict are left out, and runs that have not begun are empty."""
+    jobs = [Job("depot", arm, 0, 1.0, 100) for arm in ("outcome", "turn")]
+    folder_of(tmp_path, jobs[0]).mkdir()
+    rows = [{"success": 0.5, "progress": 0.25}, {"success": None, "progress": None}]
+    told = [{"update": n, "tokens": 10 * n, "seconds": 2.0, **row} for n, row in enumerate(rows)]
+    text = "".join(json.dumps(row) + "\n" for row in told)
+    (folder_of(tmp_path, jobs[0]) / LOG).write_text(text)
+    columns = [list(column.cells) for column in picture(tmp_path, jobs).columns]
+    assert columns[0] == ["outcome", "turn"] and columns[2] == ["50%", "0%"]
+    assert [bars.rstrip() for bars in columns[1]] == ["▄", ""] and columns[3] == ["0.25", "0.00"]
 
 
 def test_two_learners_side_by_side(tmp_path: Path):
     out = io.StringIO()
     console = Console(file=out, width=140, force_terminal=True)
     runs = race(tmp_path, console, seed=0, tokens=100, jobs=1)
-    assert [found.job.arm for found in runs] == ["outcome", "turn"]
+    assert [found.job for found in runs] == [
+        Job("depot", arm, 0, 1.0, 100) for arm in ("outcome", "turn")
+    ]
     assert "Success of training episodes" in out.getvalue()
