@@ -16,8 +16,8 @@ neither looks at anything or changes it. With the play.
 with everything that the stack pays, than the best failure. Under ``gamma < 1`` an early gain may
 outweigh a late success, whatever the weights. So the turn is given up to which a success is ahead
 of everything that channels can pay a failure and charge a success, even if it is itself paid no
-dense reward. Undiscounted there is no such excuse: a stack in which success does not come first is
-not sound.
+dense reward. Undiscounted there is no such excuse: a stack in which success does not come first, or
+whose channels nothing limits, is not sound.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from headway.envs.tool_env import ToolEnv
 from headway.wrappers.audit import (
     GAP,
     NOTHING,
-    OUTSIDE,
     Paid,
     Play,
     Preference,
@@ -51,6 +50,7 @@ from headway.wrappers.audit import (
     staged,
     steps_of,
 )
+from headway.wrappers.channel import OUTSIDE
 from headway.wrappers.miniature import MINIATURE, Miniature
 from headway.wrappers.schedule import set_progress
 from headway.wrappers.stack import dense
@@ -150,11 +150,12 @@ class Audit:
     def sound(self) -> bool:
         """Whether there is no farm, no broken bound, no false claim, and every turn was graded.
 
-        Undiscounted, success has to come first as well.
+        Undiscounted, success has to come first as well, and something has to limit what channels
+        can pay: of a channel that nothing limits no search can say that nobody farms it.
         """
         fine = all(found.verdict in ("bounded", "unbounded") for found in self.channels)
         honest = self.preserved or not self.proof.claimed
-        first = self.gamma < 1.0 or self.dominance.holds
+        first = self.gamma < 1.0 or (self.dominance.holds and self.dominance.dense < math.inf)
         return fine and honest and first and not self.no_verdict
 
     def as_json(self) -> dict[str, Any]:

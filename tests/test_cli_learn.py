@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from headway.agents.policy import Policy
 from headway.agents.tiny import bpe, tiny
 from headway.bench.depot import Depot
 from headway.bench.starts import start
+from headway.cli import output
 from headway.envs.box import SandboxDied
 
 torch.set_num_threads(1)
@@ -92,13 +94,13 @@ def test_what_is_said_is_done(speller, tmp_path, capsys):
     )
     out = tmp_path / "run"
     argv = ["train", "Apps", "--config", str(file), "--out", str(out), "--policy", speller]
-    argv += "--gamma 0.9 --stack potential --credit final --budget-tokens 9000".split()
+    argv += "--gamma 0.9 --stack potential --credit final --budget-tokens 900".split()
     argv += "--budget-seconds 0.001 --difficulty 1 --rendering 0 --no-manual --json".split()
     status, text = run(capsys, *argv)
     assert status == 0 and json.loads(text)["update"] == 1
     made = json.loads((out / "config.json").read_text())
     environment = {"action_format": "command", "manual": False, "difficulty": 1, "rendering": 0}
-    wanted = {"env": "headway/Apps-v0", "stack": "potential", "credit": "final", "tokens": 9000}
+    wanted = {"env": "headway/Apps-v0", "stack": "potential", "credit": "final", "tokens": 900}
     wanted |= {"seconds": 0.001, "seed": 5, "gamma": 0.9, "groups": 1, "environment": environment}
     assert {name: made[name] for name in wanted} == wanted
     argv = ["train", DEPOT, "--config", str(file), "--out", str(tmp_path / "no"), "--seed", "7"]
@@ -234,6 +236,12 @@ def test_an_exam_is_what_was_sampled(policy):
         assert episode.returns["progress"] == pytest.approx(0.5 * last)
         assert episode.success == (episode.curve[-1] == 1.0)
         assert len(episode.curve) == episode.turns + 1
+
+
+def test_what_is_not_known_is_no_figure():
+    """And what rounding left of 0 has no sign."""
+    assert output.figure(math.nan, ".0%") == "-" and output.figure(0.5, ".0%") == "50%"
+    assert output.amount(-1e-12) == "0.000" and output.amount(math.nan) == "-"
 
 
 def test_demo_learn(tmp_path, capsys):

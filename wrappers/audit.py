@@ -49,7 +49,7 @@ import numpy as np
 from headway.arguments import number
 from headway.verifiers import Record
 from headway.verifiers.memory import with_state
-from headway.wrappers.channel import Bound
+from headway.wrappers.channel import OUTSIDE, Bound
 from headway.wrappers.miniature import ACTIONS, CHANCE, LUCK, MINIATURE, Desk, Miniature
 from headway.wrappers.schedule import set_progress
 from headway.wrappers.stack import bounded, build, channels_of, keeps_optimum
@@ -61,9 +61,6 @@ TOLERANCE = 1e-10
 
 GAP = 1e-8
 """Preferences of the dense reward that are smaller are rounding."""
-
-OUTSIDE = "(no channel)"
-"""The name of what a stack adds to the outcome without a channel."""
 
 FINISHED = 10**9
 """The learner's step at which every schedule is over."""
@@ -481,7 +478,8 @@ def amounts(env: gym.Env[Any, Any], reward: float, record: Record) -> dict[str, 
     """
     outcome = getattr(env.unwrapped, "outcome", None)
     base = record["base"] if outcome is None else outcome
-    channels = record["channels"]
+    known = {channel.name for channel, _ in channels_of(env)}
+    channels = {name: amount for name, amount in record["channels"].items() if name in known}
     outside = reward - base - sum(channels.values())
     if not all(map(math.isfinite, channels.values())):
         outside = 0.0  # what cannot be told is none

@@ -83,6 +83,13 @@ class Layer(Ear):
         return False
 
 
+OUTSIDE = "(no channel)"
+"""Name under which an audit shows what comes from no channel."""
+
+RESERVED = ("base", OUTSIDE)
+"""What no channel may be called: the outcome, and what comes from none."""
+
+
 class Channel(Layer, ABC):
     """One named dense reward, a function of verdicts.
 
@@ -101,6 +108,8 @@ class Channel(Layer, ABC):
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a text of at least one character, got {name!r}")
+        if name in RESERVED:
+            raise ValueError(f"name must be none of {RESERVED}, which mean something else")
         self.name = name
         self.key = f"channel {name!r}"
 
@@ -309,7 +318,14 @@ class FilterWrapper(RewardLayer[Filter]):
             measure(record, self._grade)
         if self._hears:
             self.layer.hear(action, obs, info, self.env.get_wrapper_attr)
+        names = record["channels"].keys()
+        before = list(names)
         self.layer.step(record, "terminated" if terminated else "truncated" if truncated else "no")
+        if before != list(names):
+            raise RuntimeError(
+                f"a filter must change what channels pay and not which there are, got {list(names)}"
+                f" from {before} by {type(self.layer).__name__}"
+            )
         reward = record["base"]
         for amount in record["channels"].values():
             reward += amount

@@ -73,7 +73,7 @@ class PotentialShaping(ChannelWrapper):
             ``"keep"`` if it bootstraps from the last state. With ``"keep"`` and no bootstrap it
             pays not to submit.
         terminal: ``"zero"``, or ``"keep"`` for progress credit with its own weight.
-        beta: Weight in (0, inf).
+        beta: Weight in (0, 1e6]; beyond that the outcome would be lost in rounding.
         potential: What is shaped with: one of ``POTENTIALS``, or ``"module:function"``.
         name: Name of the channel.
 
@@ -107,7 +107,7 @@ class PotentialShaping(ChannelWrapper):
         channel = Diff(
             name,
             gamma=gamma,
-            scale=number("beta", beta, "(0, inf)"),
+            scale=number("beta", beta, "(0, 1e6]"),
             terminal=terminal,
             on_truncation=on_truncation,
             potential=potential_named(potential),

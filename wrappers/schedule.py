@@ -248,7 +248,7 @@ class S2D(ChannelWrapper):
             ``"keep"`` if it bootstraps from the last state.
         start_at: The learner's step from which shaping is paid, at least 0; 20 % of training is a
             start.
-        beta: Weight in (0, inf).
+        beta: Weight in (0, 1e6].
         name: Name of the channel.
 
     Raises:
@@ -271,7 +271,7 @@ class S2D(ChannelWrapper):
         gym.utils.RecordConstructorArgs.__init__(
             self, gamma=gamma, on_truncation=on_truncation, start_at=start_at, beta=beta, name=name
         )
-        beta = number("beta", beta, "(0, inf)")
+        beta = number("beta", beta, "(0, 1e6]")
         rules = {"gamma": gamma, "scale": beta, "terminal": "zero", "on_truncation": on_truncation}
         super().__init__(env, SparseToDense(name, start_at=start_at, **rules))
 

@@ -50,9 +50,12 @@ def _canonical(reward: ArrayLike, chances: NDArray[Any], gamma: float) -> NDArra
     mean, moves = expected.mean(axis=1), chances.mean(axis=1)
     system = np.eye(len(mean)) - gamma * moves
     value = np.linalg.lstsq(system, mean, rcond=None)[0]
-    if not np.allclose(system @ value, mean, atol=1e-9):
+    if not np.isfinite(expected).all():
+        raise ValueError("rewards must be finite")
+    size = float(np.abs(expected).max())
+    if not np.allclose(system @ value, mean, atol=1e-9 * max(1.0, size)):
         raise ValueError(f"gamma must be below 1.0 where rewards go on for ever, got {gamma!r}")
     canonical: NDArray[Any] = expected - value[:, None] + gamma * (chances @ value)
     length = float(np.linalg.norm(canonical))
-    scale = max(1.0, float(np.abs(expected).max()))
+    scale = max(1.0, size)
     return canonical / length if length > 1e-12 * scale else np.zeros_like(canonical)

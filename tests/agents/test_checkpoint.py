@@ -94,6 +94,21 @@ def test_a_kill_leaves_the_one_before(policy, tmp_path, monkeypatch, cut):
     assert Checkpoints(tmp_path).newest()[2] == {"update": 2}
 
 
+def test_what_is_named_is_not_written_again(policy, tmp_path, monkeypatch):
+    """An evaluation that makes a checkpoint the best needs no second one, nor a moment of none."""
+    found = Checkpoints(tmp_path)
+    found.save(policy, {"x": torch.tensor([1])}, {"update": 1}, best=False)
+
+    def cut(*args, **kwargs):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", cut)
+        found.save(policy, {"x": torch.tensor([1])}, {"update": 1, "seen": 0.5}, best=True)
+    assert found.newest()[2] == {"update": 1, "seen": 0.5}
+    assert found.best().name == "update-000001"
+
+
 def test_all_is_on_the_disk_before_it_is_named(policy, tmp_path, monkeypatch):
     """Every file of a checkpoint, and its folder: a loss of power leaves no name of nothing."""
     found = Checkpoints(tmp_path)

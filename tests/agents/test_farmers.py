@@ -38,8 +38,8 @@ from headway.agents.farmers import (
 from headway.cli import program
 from headway.envs import DOMAINS
 from headway.wrappers import Channel, ChannelWrapper, Filter, FilterWrapper
-from headway.wrappers.audit import OUTSIDE, Play, bounds, paid_for, prove, staged
-from headway.wrappers.channel import Bound
+from headway.wrappers.audit import Play, bounds, paid_for, prove, staged
+from headway.wrappers.channel import OUTSIDE, Bound
 from headway.wrappers.miniature import ACTIONS, Desk, Miniature
 from headway.wrappers.stack import LAYERS
 
@@ -641,6 +641,35 @@ def test_losses_that_a_cut_forgives_are_found():
     assert farm.play.task_id == f"Miniature-v0/{len(farm.play.actions)}/lucky"
     assert farm.play.actions[-1] == IDLE
     assert paid_for(stacked(stack, 1.0, Miniature()), farm.play, 1.0)["progress"] > 1.0
+
+
+class Parallel(Channel):
+    """Pays for calls beyond the first of a turn, which no farmer makes."""
+
+    hears = True
+
+    def begin(self, before):
+        pass
+
+    def hear(self, action, obs, info, get):
+        self.calls = str(action).count("{")
+
+    def step(self, before, after, ended):
+        return 0.05 * (self.calls > 5)
+
+    def bound(self, gamma):
+        return Bound(0.0, math.inf, 0.0, 0.05)
+
+
+def parallel(env):
+    return ChannelWrapper(env, Parallel("parallel"))
+
+
+@pytest.mark.parametrize(("gamma", "sound"), [(1.0, False), (0.9, True)])
+def test_what_nothing_limits_is_not_sound(gamma, sound):
+    """That no farmer thought of it is no proof; a discount is a limit."""
+    found = audit(APPS, f"{__name__}:parallel", gamma=gamma, tasks=1)
+    assert found.sound == sound
 
 
 def test_what_is_no_number_breaks_any_bound_in_the_miniature():

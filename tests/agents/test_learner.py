@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.agents.learner import FEWEST, LIMIT, REMEMBERED, TRIES, Learner
+from headway.agents import learner as module
+from headway.agents.learner import BROKEN, FEWEST, LIMIT, REMEMBERED, TRIES, Learner
 from headway.agents.tiny import tiny
 from headway.agents.trajectory import Trajectory, Turn
 from headway.bench.depot import WORDS
@@ -253,6 +254,55 @@ def test_a_gradient_that_is_no_number_is_left_out():
     before = weights(policy)
     found = learner(policy).step(made, [np.where(w != 0, np.float32(3e38), w) for w in worth])
     assert not np.isfinite(found.norm) and torch.equal(weights(policy), before)
+
+
+def test_gradients_that_are_no_numbers_end_a_run():
+    """So many in a row, and no fewer."""
+    policy = little()
+    made, worth = batch(policy, (7, 9))
+    spoilt = [np.where(w != 0, np.float32(3e38), w) for w in worth]
+    trained = learner(policy)
+    for worths in (*[spoilt] * (BROKEN - 1), worth, *[spoilt] * (BROKEN - 1)):
+        trained.step(made, worths)
+    before = weights(policy)
+    with pytest.raises(FloatingPointError, match="in a row are not finite"):
+        trained.step(made, spoilt)
+    assert torch.equal(weights(policy), before)
+
+
+def test_the_guard_measures_rows_of_all_lengths(monkeypatch):
+    """Every third of nine, from the middle of the first three on, where a third is to be read."""
+    policy = little()
+    made, worth = batch(policy, range(10, 28, 2))
+    monkeypatch.setattr(module, "PROBED", sum(len(t.ids) for t in made) // 3)
+    seen = []
+    real = policy.logp
+
+    def spied(ids, mask, **settings):
+        if not torch.is_grad_enabled():
+            seen.extend([ids.shape[1]] * len(ids))
+        return real(ids, mask, **settings)
+
+    monkeypatch.setattr(policy, "logp", spied)
+    learner(policy, batch_tokens=1).step(made, worth)
+    assert sorted(seen) == [12, 18, 24]
+
+
+def test_the_second_loss_learns_nothing_from_what_was_not_scored():
+    """What a machine said that failed afterwards is as good as nothing to read."""
+    gradients = []
+    for ended in ("terminated", "died"):
+        policy = little()
+        made, worth = batch(policy, (12, 9))
+        silent = [np.zeros_like(w) for w in worth]
+        made[1].ended = ended
+        if ended == "terminated":
+            made[1].mask[:-1] = False
+            made[1].mask[-1] = True  # nothing was read after its only turn
+        learner(policy, auxiliary=0.3).step(made, silent)
+        gradients.append([w.grad.clone() for w in policy.learns])
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-6)
 
 
 def test_the_second_loss_is_of_what_was_read_after_the_first_turn():

@@ -244,7 +244,7 @@ def test_what_costs_is_charged(policy, tmp_path):
     assert edge["tokens"] > 1.4 * plain["tokens"]
 
 
-def test_values_sum_to_what_was_left_open(policy, tmp_path):
+def test_values_sum_to_what_was_left_open(able, tmp_path):
     """The channel of an episode sums to its outcome less the value of its start."""
     seen = []
     taken = trainer.collect
@@ -257,8 +257,8 @@ def test_values_sum_to_what_was_left_open(policy, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "collect", spied)
-        train(run(policy, tokens=1, credit="values", stack="", continuations=2), tmp_path)
-    assert seen
+        train(run(able, tokens=1, credit="values", stack="", continuations=2), tmp_path)
+    assert any(0.0 < values[0] < 1.0 for _, values in seen)
     for trajectory, values in seen:
         paid = sum(turn.channels["value"] for turn in trajectory.turns)
         assert paid == pytest.approx(float(trajectory.success) - values[0])
@@ -455,7 +455,7 @@ def test_a_budget_of_seconds_is_of_training(policy, tmp_path, monkeypatch):
 
     monkeypatch.setattr(trainer, "evaluation", slow(1000.0, asked))
     monkeypatch.setattr(Learner, "step", slow(10.0, stepped))
-    made = run(policy, evaluate=1, tokens=10**6, seconds=25.0)
+    made = run(policy, evaluate=1, tokens=5000, seconds=25.0)
     last = train(made, tmp_path, clock=lambda: now[0])
     assert (last["update"], last["seconds"]) == (3, 30.0)
 
@@ -528,11 +528,28 @@ def test_what_has_to_be_allowed_is_refused(policy, tmp_path):
     made = run(policy, tokens=1, credit="headway.bench.arms:Z")
     with pytest.raises(ValueError, match="allow_std_on_dense"):
         train(made, tmp_path / "no")
+    assert not (tmp_path / "no").exists()
     train(replace(made, allow_std_on_dense=True), tmp_path / "yes")
     much = run(policy, stack="headway.bench.depot:CallReward(weight=1.0)")
     with pytest.raises(ValueError, match="allow_dominance"):
         environment(much)
     environment(replace(much, allow_dominance=True)).close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"credit": "values"}, "set .*for 'value' continuations"),
+        ({"credit": "igpo"}, "needs the channel 'information'"),
+        ({"credit": "outcome", "placebo": "random"}, "placebo must be None with credit='outcome'"),
+        ({"credit": "pprs_keep", "placebo": "random"}, "placebo must be None"),
+        ({"placebo": "mismatch", "groups": 1}, "groups must be at least 2"),
+    ],
+)
+def test_what_does_not_fit_together_takes_no_folder(policy, tmp_path, changes, said):
+    with pytest.raises(ValueError, match=said):
+        train(run(policy, tokens=1, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_second_loss_is_learnt_from(policy, tmp_path):

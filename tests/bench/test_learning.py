@@ -95,6 +95,7 @@ def test_every_arm_can_be_made(arm, tmp_path):
         paid = set(info["headway"]["channels"])
         assert bool(paid) == (found.stack != "")
     assert found.tokens == 1000 and found.seed == 3
+    assert (found.stack == "") == (ARMS[arm].settings.get("stack", PROGRESS) == "")
     world = WORLDS[job.world].settings
     faster = configuration(tmp_path, Job(job.world, arm, 3, 2.0, 1000))
     assert (found.rate, faster.rate) == (world["rate"], 2.0 * world["rate"])
@@ -114,6 +115,7 @@ def test_arms_differ_by_what_they_are_named_for(tmp_path):
     assert all(found in (settings["turn"], settings["final"]) for found in placebos.values())
     paid = [name for name, found in settings.items() if found["credit"] == "outcome"]
     assert paid and all(settings[name]["stack"] == "" for name in paid)
+    assert ARMS["outcome2x"].settings == ARMS["outcome"].settings
     fading = configuration(tmp_path, Job("depot", "annealed", 3, 1.0, 1000))
     assert fading.stack == f"{PROGRESS},anneal(steps=600)"
     assert dict(settings["mismatched"]) == {**settings["igpo"], "control": "mismatch"}

@@ -115,11 +115,12 @@ def play(box: Box, *calls: str) -> list[str]:
         ("", "go: kitchn", "did you mean kitchen?"),
         ("", "go: cellar", "the cellar is locked; it can be unlocked from the hall"),
         ("", "take: red pear", "no red pear can be seen in the hall"),
+        ("", "take: blu mug", "(did you mean blue mug?)"),
         ("", "take: hidden plum", "no hidden plum can be seen"),
-        ("", "take: mug", "no thing 'mug'"),
+        ("", "take: mug", "no mug can be seen in the hall"),
         ("take: blue mug", "take: brass key", "your hand holds the blue mug"),
         ("", "put: blue mug, oak shelf", "take the blue mug first"),
-        ("take: blue mug", "put: blue mug, steel table", "steel table is not in the hall"),
+        ("take: blue mug", "put: blue mug, steel table", "no steel table can be seen in the hall"),
         ("take: blue mug", "put: blue mug, pine chest", "the pine chest is closed"),
         ("", "open: oak shelf", "cannot be opened"),
         ("", "close: oak shelf", "cannot be closed"),
@@ -145,6 +146,20 @@ def test_mistakes_are_answered(box: Box, before: str, call: str, says: str) -> N
     assert text.startswith("Error") and says in text, text
     assert len(text) < 300
     assert box.canonical() == was and room_of(box) == stood
+
+
+@pytest.mark.parametrize(
+    "call", ["take: {}", "read: {}", "discard: {}", "put: blue mug, {}", "open: {}"]
+)
+def test_to_ask_is_no_way_to_find_out(box: Box, call: str) -> None:
+    """What is in another room, or shut away, is refused as what is nowhere, and never proposed."""
+    play(box, "take: blue mug")
+    for name in ("red pear", "hidden plum", "steel table"):
+        if not (call.startswith(("put", "open")) and name != "steel table"):
+            there, nowhere, near = play(
+                box, call.format(name), call.format("no such"), call.format(name[:-1])
+            )
+            assert there.replace(name, "no such") == nowhere and name not in near
 
 
 def test_names_are_read_as_people_write_them(box: Box) -> None:

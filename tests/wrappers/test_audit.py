@@ -256,6 +256,26 @@ def test_what_comes_from_no_channel_is_seen(stack):
     assert found.channels[1].seen[1] >= 0.5 and found.channels[1].broken is not None
 
 
+def hiding(env):
+    return Hide(env)
+
+
+class Hide(Bribe):
+    """A wrapper that is no layer and writes into the record as if it were one."""
+
+    def step(self, action):
+        obs, reward, *rest, info = self.env.step(action)
+        paid = 0.5 * (action == "patch")
+        info["headway"]["channels"]["hidden"] = paid
+        return obs, reward + paid, *rest, info
+
+
+def test_what_no_layer_declares_is_seen():
+    found = prove(f"progress,{__name__}:hiding", gamma=1.0)
+    assert [paid.name for paid in found.channels] == ["progress", OUTSIDE]
+    assert found.channels[1].seen[1] >= 0.5 and found.channels[1].broken is not None
+
+
 # Optima.
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from headway.envs.box import Box
@@ -63,21 +63,41 @@ def described(name: str, row: Row) -> str:
     return f"{name} ({', '.join(marks)})" if marks else name
 
 
-def _named(table: Mapping[str, Row], what: str, text: str) -> str:
-    """The name in a table that ``text`` says, whatever its case and with or without "the"."""
-    name = " ".join(text.casefold().split()).removeprefix("the ")
-    if name in table:
+def _name(text: str) -> str:
+    """What a text names, whatever its case and with or without "the"."""
+    return " ".join(text.casefold().split()).removeprefix("the ")
+
+
+def _room(box: Box, text: str) -> str:
+    """A room; all of them are known from the start."""
+    name, rooms = _name(text), box.table("rooms")
+    if name in rooms:
         return name
-    raise ToolError(f"there is no {what} {text[:60]!r} in this house{near(name, table)}")
+    raise ToolError(f"there is no room {text[:60]!r} in this house{near(name, rooms)}")
+
+
+def _seen(box: Box, text: str, names: Iterable[str]) -> str:
+    """The one of the names in sight that a text says.
+
+    What is elsewhere is refused as what is nowhere, and names in sight alone are proposed: to ask
+    is no way to find out what a house holds.
+    """
+    name, known = _name(text), list(names)
+    if name in known:
+        return name
+    raise ToolError(f"no {name[:60]} can be seen in the {room_of(box)}{near(name, known)}")
+
+
+def _things(box: Box) -> list[str]:
+    """The things in sight."""
+    room = room_of(box)
+    return [name for name, row in box.table("things").items() if in_sight(box, row, room)]
 
 
 def _thing(box: Box, text: str) -> tuple[str, Row]:
     """A thing that can be reached."""
-    name = _named(box.table("things"), "thing", text)
-    row = box.table("things")[name]
-    if not in_sight(box, row, room_of(box)):
-        raise ToolError(f"no {name} can be seen in the {room_of(box)}")
-    return name, row
+    name = _seen(box, text, _things(box))
+    return name, box.table("things")[name]
 
 
 def _holding(box: Box, text: str) -> tuple[str, Row]:
@@ -90,11 +110,9 @@ def _holding(box: Box, text: str) -> tuple[str, Row]:
 
 def _place(box: Box, text: str) -> tuple[str, Row]:
     """A place in this room."""
-    name = _named(box.table("places"), "place", text)
-    row = box.table("places")[name]
-    if row["room"] != room_of(box):
-        raise ToolError(f"the {name} is not in the {room_of(box)}")
-    return name, row
+    room, places = room_of(box), box.table("places")
+    name = _seen(box, text, (name for name, row in places.items() if row["room"] == room))
+    return name, places[name]
 
 
 def _view(box: Box) -> str:
@@ -137,7 +155,7 @@ def go(box: Box, room: str) -> str:
     Args:
         room: Its name.
     """
-    name = _named(box.table("rooms"), "room", room)
+    name = _room(box, room)
     if box.table("rooms")[name]["locked"]:
         raise ToolError(f"the {name} is locked; it can be unlocked from the {entrance(box)}")
     if name != room_of(box):
@@ -214,7 +232,7 @@ def unlock(box: Box, room: str, key: str) -> str:
         room: The locked room.
         key: The key that you hold.
     """
-    door = _named(box.table("rooms"), "room", room)
+    door = _room(box, room)
     name, _ = _holding(box, key)
     if room_of(box) != entrance(box):
         raise ToolError(f"go to the {entrance(box)} first")
@@ -295,13 +313,10 @@ def read(box: Box, note: str) -> str:
     Args:
         note: Name of the note or of the thing.
     """
-    name = _named({**box.table("things"), **box.table("notes")}, "note or thing", note)
-    row = box.table("notes").get(name)
-    if row is not None and row["room"]:
-        if row["room"] != room_of(box):
-            raise ToolError(f"no {name} can be seen in the {room_of(box)}")
-    else:
-        _thing(box, name)
+    notes, room = box.table("notes"), room_of(box)
+    here = [name for name, row in notes.items() if row["room"] == room]
+    name = _seen(box, note, (*_things(box), *here))
+    row = notes.get(name)
     if row is None:
         raise ToolError(f"nothing is written on the {name}")
     box.saw(f"notes/{name}")
