@@ -36,7 +36,7 @@ class Config:
         lanes: Episodes that are sampled side by side.
         turn_tokens: Most tokens of one turn.
         context: Most tokens of one episode, all together.
-        temperature: Of sampling, above 0.
+        temperature: Of sampling, in [0.001, 1000].
         rate: Learning rate of AdamW.
         lora: Rank of low-rank adapters; None trains all weights.
         batch_tokens: Most tokens of a micro-batch, padding included; a longer episode is one alone.
@@ -122,8 +122,8 @@ class Config:
 _NUMBERS = {
     "gamma": "(0, 1]",
     "seconds": "(0, inf)",
-    "temperature": "(0, inf)",
-    "rate": "(0, inf)",
+    "temperature": "[0.001, 1000]",
+    "rate": "(0, 1]",
     "kl_limit": "(0, inf)",
     "information": "[0, 1)",
     "auxiliary": "[0, inf)",

@@ -338,7 +338,10 @@ class Endpoint:
         lasting: bool = False,
         kind: type[EndpointFailed] = EndpointFailed,
     ) -> EndpointFailed:
-        text = f"{self.model!r} at {self.url} {cut(self._hid(what), 2 * SAID)}"
+        said = cut(self._hid(what), 2 * SAID)
+        # A server's words may not move the cursor of whoever reads them.
+        said = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in said)
+        text = f"{self.model!r} at {self.url} {said}"
         return kind(f"{text}; {remedy}" if remedy else text, lasting=lasting)
 
     def _hid(self, text: str) -> str:
@@ -441,6 +444,8 @@ def _address(url: str) -> tuple[str, list[str]]:
     try:
         parts = urlsplit(url)
         host = parts.hostname and parts.netloc.rpartition("@")[2]
+        if any(sign.isspace() or not sign.isprintable() for sign in url):
+            raise ValueError
         if parts.scheme in ("http", "https") and host and (parts.port or 1):
             shown = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
             asked = [value for _, value in parse_qsl(parts.query)]

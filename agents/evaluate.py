@@ -336,7 +336,7 @@ def make(env: str | Callable[..., gym.Env[Any, Any]], **settings: Any) -> gym.En
         )
         return made
     except TypeError as error:
-        raise TypeError(
+        raise ValueError(
             f"env must take the settings {', '.join(settings)} of a headway environment, "
             f"which {env!r} does not: {error}"
         ) from error

@@ -26,7 +26,7 @@ class Log:
         update: Lines from this update on are removed: a resumed run writes them again.
 
     Raises:
-        ValueError: A whole line of the log is not JSON.
+        ValueError: A whole line of the log is not that of an update.
     """
 
     def __init__(self, folder: Path, update: int) -> None:
@@ -98,16 +98,19 @@ def lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The whole lines of a log, each with what it says; a last one without an end is left out.
 
     Raises:
-        ValueError: A whole line is not JSON.
+        ValueError: A whole line is not that of an update.
     """
     with file.open(encoding="utf-8", newline="\n") as stream:
         for number, line in enumerate(stream, 1):
             if not line.endswith("\n"):  # the run was killed while it wrote
                 return
             try:
-                yield line, json.loads(line)
+                found = json.loads(line)
             except ValueError as error:
                 raise ValueError(f"{file}, line {number}, must be JSON: {error}") from error
+            if not isinstance(found, dict) or type(found.get("update")) is not int:
+                raise ValueError(f"{file}, line {number}, must be of an update, got {line:.100}")
+            yield line, found
 
 
 def _finite(value: Any) -> Any:

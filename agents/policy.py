@@ -17,6 +17,8 @@ from headway.arguments import whole
 try:
     import torch
     import transformers
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
     from torch import Tensor
     from transformers.utils import logging
 
@@ -32,6 +34,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 ADAPTER = "adapter_config.json"
 """The file that a folder with an adapter, and no whole model, has."""
+
+WEIGHTS = "adapter_model.safetensors"
+"""The file of an adapter's weights."""
 
 PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Kinds of models built like Llama, whose logits are their last states times the head."""
@@ -148,11 +153,15 @@ class Template:
         return list(found.ids), next(ends, len(found.ids))
 
     def _rendered(self, messages: list[dict[str, str]]) -> str:
-        return str(
-            self._tokenizer.apply_chat_template(
+        try:
+            made = self._tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True
             )
-        )
+        except Exception as error:  # a template is a program, which may do anything but run
+            raise ValueError(
+                f"chat_template must render a conversation, got {type(error).__name__}: {error}"
+            ) from error
+        return str(made)
 
     def _encoded(self, piece: str) -> list[int]:
         """Ids of a piece of the template, with its special tokens."""
@@ -266,8 +275,21 @@ class Policy:
             )
         model, _ = _read(base, weights)
         tokenizer = _tokenizer(where)
-        with _quiet():
-            model = peft.PeftModel.from_pretrained(model, str(where), is_trainable=True)
+        try:
+            with _quiet():
+                warnings.simplefilter("ignore", UserWarning)  # of what is missing: told below
+                model = peft.PeftModel.from_pretrained(model, str(where), is_trainable=True)
+                there = set(load_file(where / WEIGHTS))
+        except Exception as error:  # as for a model
+            raise ValueError(
+                f"source must hold adapters that peft reads, got {str(where)!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if lost := sorted(peft.get_peft_model_state_dict(model).keys() - there):
+            raise ValueError(
+                f"source must hold all adapters of its model, got {str(where)!r} without "
+                f"{len(lost)} of them, such as {lost[0]!r}"
+            )
         return cls(model.to(place), tokenizer, source=str(where.resolve()))
 
     @property
@@ -380,6 +402,8 @@ class Policy:
             if target.exists():
                 os.replace(target, made / "old")
             os.replace(new, target)
+        except SafetensorError as error:
+            raise OSError(f"{target} cannot be written: {error}") from error
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
@@ -452,18 +476,28 @@ def _read(where: Path, weights: torch.dtype) -> tuple[Any, Any]:
     given: dict[str, Any] = {"gguf_file": file} if file else {}
     try:
         with _quiet():
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+            found: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=weights,
                 attn_implementation="sdpa",
                 local_files_only=True,
+                output_loading_info=True,
                 **given,
             )
-    except (OSError, ValueError, KeyError) as error:
+    except ImportError:
+        raise
+    except Exception as error:  # whatever a torn or a foreign file makes of its readers
         raise ValueError(
             f"source must hold a causal language model that transformers reads, got "
-            f"{str(where)!r}: {error}"
+            f"{str(where)!r}: {type(error).__name__}: {error}"
         ) from error
+    model, told = found
+    if lost := sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])}):
+        # transformers would fill them with random numbers, and the policy would just be bad.
+        raise ValueError(
+            f"source must hold all weights of its model, got {str(where)!r} without {len(lost)} of "
+            f"them, such as {lost[0]!r}"
+        )
     if file:
         # It is not quantised any more, and saying so would keep it from being saved or trained.
         unpacked: Any = model
@@ -482,9 +516,12 @@ def _tokenizer(where: Path) -> Any:
             return transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, **given
             )
-    except (OSError, ValueError, KeyError) as error:
+    except ImportError:
+        raise
+    except Exception as error:  # likewise
         raise ValueError(
-            f"source must hold a tokenizer that transformers reads, got {str(where)!r}: {error}"
+            f"source must hold a tokenizer that transformers reads, got {str(where)!r}: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

@@ -382,8 +382,8 @@ def _facts(turn: Mapping[str, Any], tools: str) -> Iterator[tuple[str, Any]]:
             for name, item in value.items():
                 if name == "ok":
                     yield from ((f"check {check}", counts) for check, counts in item.items())
-                elif name != "status":  # the record has it
-                    yield name, item
+                else:
+                    yield "verdict's status" if name == "status" else name, item
         else:
             yield key, value
 

@@ -241,7 +241,9 @@ class _Run:
         clock: Callable[[], float],
     ) -> None:
         self.engine, self.key = engine, key
-        self.turn_tokens, self.episode_tokens = turn_tokens, episode_tokens
+        # No turn can be longer than the context, and a number is drawn for each of its tokens.
+        self.turn_tokens = min(turn_tokens, engine.context)
+        self.episode_tokens = episode_tokens
         self.temperature, self.greedy = temperature, greedy
         self.probe, self.continuations = probe, continuations
         self.teacher, self.clock = teacher, clock

@@ -260,7 +260,8 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return float(value) if math.isfinite(value) else None
+        # What is far beyond any measure would leave no room on an axis for what is not.
+        return float(value) if abs(value) < 1e100 else None
     except OverflowError:  # an integer of hundreds of digits
         return None
 

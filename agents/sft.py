@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.agents.checkpoint import Checkpoints
+from headway.agents.checkpoint import Checkpoints, held, put
 from headway.agents.demos import Demonstration, demonstrations
 from headway.agents.evaluate import make
 from headway.agents.log import Log
@@ -51,7 +51,7 @@ class Cloner:
         demos: What to clone.
         steps: Of the whole run, at least 1; the learning rate ends at 0 there.
         batch: Demonstrations of a step, at least 1; all of them where there are not so many.
-        rate: Highest learning rate, in (0, inf).
+        rate: Highest learning rate, in (0, 1].
         seed: Of the batches, at least 0.
         batch_tokens: Most tokens of a micro-batch, padding included; a longer demonstration is one
             alone.
@@ -79,7 +79,7 @@ class Cloner:
         self.demos = list(demos)
         self.steps = whole("steps", steps, 1)
         self.batch = min(whole("batch", batch, 1), len(self.demos))
-        self.rate = number("rate", rate, "(0, inf)")
+        self.rate = number("rate", rate, "(0, 1]")
         self.batch_tokens = whole("batch_tokens", batch_tokens, 1)
         self._stream = Rng("sft", whole("seed", seed, 0))
         if not any(demo.mask.any() for demo in self.demos):
@@ -233,38 +233,47 @@ def sft(
     }
     text = json.dumps(run, sort_keys=True, indent=1) + "\n"
     _check(folder, text)
-    checkpoints = Checkpoints(folder)
-    resumed = checkpoints.newest()
-    load = partial(Policy.load, device=device, dtype=dtype, trained=True)
-    policy = load(resumed[0]) if resumed else load(source, lora=lora, seed=seed)
-    new: Callable[[], gym.Env[Any, Any]] = partial(make, env, **settings)
-    demos = demonstrations(
-        new, policy.template, episodes=episodes, seed=seed, noise=noise, clone_noise=clone_noise
-    )
-    cloner = Cloner(
-        policy, demos, steps=steps, batch=batch, rate=rate, seed=seed, batch_tokens=batch_tokens
-    )
-    if resumed:
-        cloner.load_state_dict(resumed[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / RUN).write_text(text, encoding="utf-8")
-    log = Log(folder, cloner.done)
-    row: dict[str, Any] = {"update": steps - 1}
-    try:
-        while cloner.done < steps:
-            row = cloner.step()
-            if cloner.done == steps:
-                row["held"] = _held(policy, new, seed, batch_tokens)
-            log.write(row)
-            told(row)
-            if cloner.done % save == 0 or cloner.done == steps:
-                checkpoints.save(policy, cloner.state_dict(), {"update": cloner.done}, best=False)
-    finally:
-        log.close()
-    if "held" not in row:  # killed after the last step, before all was in its place
-        row["held"] = _held(policy, new, seed, batch_tokens)
-    _publish(policy, folder)
-    return row
+    with held(folder):
+        _check(folder, text)  # another may have been quicker
+        checkpoints = Checkpoints(folder)
+        resumed = checkpoints.newest()
+        load = partial(Policy.load, device=device, dtype=dtype, trained=True)
+        policy = load(resumed[0]) if resumed else load(source, lora=lora, seed=seed)
+        new: Callable[[], gym.Env[Any, Any]] = partial(make, env, **settings)
+        demos = demonstrations(
+            new, policy.template, episodes=episodes, seed=seed, noise=noise, clone_noise=clone_noise
+        )
+        cloner = Cloner(
+            policy, demos, steps=steps, batch=batch, rate=rate, seed=seed, batch_tokens=batch_tokens
+        )
+        if resumed:
+            try:
+                cloner.load_state_dict(resumed[1])
+            except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+                raise ValueError(
+                    f"{folder} must hold the state of a run of this version, got {error!r}"
+                ) from error
+        if not (folder / RUN).exists():
+            put(folder / RUN, text)
+        log = Log(folder, cloner.done)
+        row: dict[str, Any] = {"update": steps - 1}
+        try:
+            while cloner.done < steps:
+                row = cloner.step()
+                if cloner.done == steps:
+                    row["held"] = _held(policy, new, seed, batch_tokens)
+                log.write(row)
+                told(row)
+                if cloner.done % save == 0 or cloner.done == steps:
+                    checkpoints.save(
+                        policy, cloner.state_dict(), {"update": cloner.done}, best=False
+                    )
+        finally:
+            log.close()
+        if "held" not in row:  # killed after the last step, before all was in its place
+            row["held"] = _held(policy, new, seed, batch_tokens)
+        _publish(policy, folder)
+        return row
 
 
 def _held(

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 import headway
-from headway.agents.checkpoint import Checkpoints
+from headway.agents.checkpoint import Checkpoints, held, put
 from headway.agents.config import Config
 from headway.agents.credit import (
     DERIVED,
@@ -29,7 +29,7 @@ from headway.agents.credit import (
 )
 from headway.agents.engine import Engine
 from headway.agents.evaluate import make, wilson
-from headway.agents.learner import Learner
+from headway.agents.learner import TRIES, Learner
 from headway.agents.ledger import Ledger
 from headway.agents.log import Log
 from headway.agents.monitor import Goodhart, Monitor
@@ -91,7 +91,16 @@ def train(
         FloatingPointError: The policy's logits are no numbers.
     """
     _check(config, folder)
-    resumed = Checkpoints(folder).newest() if folder.exists() else None
+    with held(folder):
+        _check(config, folder)  # another may have been quicker
+        return _trained(config, folder, told, clock)
+
+
+def _trained(
+    config: Config, folder: Path, told: Told, clock: Callable[[], float]
+) -> dict[str, Any]:
+    """Trains in a folder that nobody else is in."""
+    resumed = Checkpoints(folder).newest()
     source = resumed[0] if resumed else config.policy
     lora = None if resumed else config.lora
     policy = Policy.load(
@@ -106,8 +115,8 @@ def train(
     _fitting(config)
     # From here on what can be wrong with the configuration has been: the folder is the run's.
     checkpoints = Checkpoints(folder)
-    text = json.dumps(asdict(config), indent=1)
-    (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
+    if not (folder / CONFIG).exists():
+        put(folder / CONFIG, json.dumps(asdict(config), indent=1) + "\n")
     learner = Learner(
         policy,
         rate=config.rate,
@@ -121,11 +130,16 @@ def train(
     state: dict[str, Any] = {"update": 0, "best": -1.0}
     state |= dict.fromkeys(("evaluation", "test", "proxy"))
     if resumed:
-        state = resumed[2]
-        learner.load_state_dict(resumed[1])
-        ledger.load_state_dict(state["ledger"])
-        monitor.load_state_dict(state["monitor"])
-        goodhart.load_state_dict(state["goodhart"])
+        state |= resumed[2]
+        try:
+            learner.load_state_dict(resumed[1])
+            ledger.load_state_dict(state["ledger"])
+            monitor.load_state_dict(state["monitor"])
+            goodhart.load_state_dict(state["goodhart"])
+        except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"{folder} must hold the state of a run of this version, got {error!r}"
+            ) from error
     log = Log(folder, state["update"])
 
     def save(best: bool) -> None:
@@ -199,6 +213,8 @@ def _updated(
     with ledger.timed("learner"):
         done = learner.step(flat, [tokens(t, a) for t, a in zip(flat, credit, strict=True)])
     watched = monitor.observe(groups, worth, parts, done.moved)
+    if done.rejected == TRIES:
+        watched["alarms"].append("guard: every try of the update went too far; it was left out")
     if done.norm is not None and not math.isfinite(done.norm):
         watched["alarms"].append("gradient: it is not finite, so the update was left out")
     if update % config.save == 0:
@@ -425,13 +441,18 @@ def _check(config: Config, folder: Path) -> None:
     """
     file = folder / CONFIG
     if not file.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and {path.name for path in folder.iterdir()} - {CONFIG + ".new"}:
             raise ValueError(
                 f"out must be a new folder or that of the same run, got {str(folder)!r}, which "
                 "holds something else"
             )
         return
-    before = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} must be JSON: {error}") from error
+    if not isinstance(before, dict):
+        raise ValueError(f"{file} must hold a configuration, got {before!r:.100}")
     now = json.loads(json.dumps(asdict(config)))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):

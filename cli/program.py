@@ -86,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:  # an extra that is not installed
         _failed(error)
         return 2
+    except FloatingPointError as error:
+        return _failed(error)
     except BrokenExecutor:
         return _failed("a worker process was killed from outside, for memory perhaps")
     except KeyboardInterrupt:

@@ -124,7 +124,7 @@ def test_a_seed_that_is_said_is_the_seed(policy, tmp_path, capsys):
         (["train", DEPOT, "--out", "x", "--set", "gamma"], "--set must be KEY=VALUE"),
         (["train", DEPOT, "--policy", "x", "--gamma", "2", "--out", "x"], "gamma must be a number"),
         (["train", DEPOT, "--config", "none.toml", "--out", "x"], "No such file"),
-        (["train", "Apps", "--policy", "x", "--gamma", "1", "--out", "x"], "source must be"),
+        (["train", "Apps", "--policy", "no", "--gamma", "1", "--out", "x"], "source must be"),
         (["report", "nowhere"], "nowhere"),
         (["sft", DEPOT, "--policy", "nowhere", "--out", "x"], "source must be"),
         (["eval", "Apps", "--policy", "nowhere"], "source must be"),

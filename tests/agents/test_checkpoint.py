@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from headway.agents.checkpoint import Checkpoints
+from headway.agents.checkpoint import Checkpoints, held
 from headway.agents.policy import Policy
 from headway.agents.tiny import tiny
 from headway.bench.depot import WORDS
@@ -170,3 +173,84 @@ def test_what_is_broken_is_named(policy, tmp_path):
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(ValueError, match="must be JSON"):
         Checkpoints(Path(tmp_path)).newest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"newest": "update-000099"},
+        {"newest": 3},
+        {"best": "../update-000001"},
+        {"best": ["update-000001"]},
+        {"state": []},
+        {"state": {"update": -1}},
+        {"state": {"update": True}},
+        {"state": {}},
+    ],
+)
+def test_a_pointer_that_nobody_wrote_is_refused(policy, tmp_path, change):
+    """And nothing is tidied up by it."""
+    found = Checkpoints(tmp_path)
+    found.save(policy, {}, {"update": 1}, best=False)
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(ValueError, match=r"state\.json must name the newest checkpoint"):
+        found.newest()
+    assert (tmp_path / "update-000001").is_dir()
+
+
+@pytest.mark.parametrize("written", [b"", b"junk", b"PK\x03\x04 torn"])
+def test_a_torn_checkpoint_is_named(policy, tmp_path, written):
+    found = Checkpoints(tmp_path)
+    found.save(policy, {}, {"update": 1}, best=False)
+    (tmp_path / "update-000001" / "learner.pt").write_bytes(written)
+    with pytest.raises(ValueError, match=r"learner\.pt must be what a run has saved"):
+        found.newest()
+
+
+def test_what_others_put_there_stays(policy, tmp_path):
+    """A checkpoint that somebody set aside, or a folder that happens to have such a name."""
+    found = Checkpoints(tmp_path)
+    others = ("keep-update-000001", "update-notes", "my.update-000001.new", "update-1")
+    for name in others:
+        (tmp_path / name).mkdir()
+    for update in (1, 2, 3):
+        found.save(policy, {}, {"update": update}, best=False)
+    found.newest()
+    assert {p.name for p in tmp_path.iterdir()} == {*others, "update-000003", "state.json"}
+
+
+def test_one_process_at_a_time(tmp_path):
+    """Whoever comes second is told, whoever was killed is no hindrance, and nothing is left."""
+    code = """
+import sys, time
+from pathlib import Path
+from headway.agents.checkpoint import held
+with held(Path(sys.argv[1])):
+    print("in", flush=True)
+    time.sleep(600)
+"""
+    argv = [sys.executable, "-c", code, str(tmp_path / "run")]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "in\n"
+        with pytest.raises(ValueError, match="nothing else runs in"), held(tmp_path / "run"):
+            pass
+    finally:
+        child.kill()
+        child.communicate()
+    with held(tmp_path / "run"):
+        assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("kept", [[], ["log.jsonl"], ["mine.txt"]])
+def test_what_was_refused_has_not_begun(tmp_path, kept):
+    """A new folder goes with all that was put into it, unless there is a line of the log."""
+    if "mine.txt" in kept:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "mine.txt").touch()
+    with pytest.raises(ValueError, match="x"), held(tmp_path / "run"):
+        for name in ("config.json", *kept):
+            (tmp_path / "run" / name).touch()
+        raise ValueError("x")
+    assert (tmp_path / "run").exists() == bool(kept)

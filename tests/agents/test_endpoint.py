@@ -645,6 +645,11 @@ def test_the_key_is_hidden_however_it_is_spelt_and_cut(monkeypatch):
         assert key[:6] not in str(error) and "***" in str(error)
 
 
+def test_a_server_moves_no_cursor():
+    error, _ = failure(lambda request: fails(500, "boom \x1b[2J\x07 \u202e"))
+    assert "boom" in str(error) and str(error).isprintable()
+
+
 def test_a_key_of_its_own_goes_before_that_of_the_environment(monkeypatch):
     monkeypatch.setenv(KEY, "theirs")
     with serving(lambda request: says("x"), api_key="mine\n") as (server, endpoint):

@@ -15,6 +15,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from headway.agents import policy as module
@@ -335,6 +336,41 @@ def test_adapters_start_at_nothing_learn_alone_and_come_back(tmp_path):
     (tmp_path / "base").rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError, match="which is not there"):
         Policy.load(tmp_path / "adapted")
+
+
+def pruned(file, keep):
+    """Rewrites a file of weights with those that are kept."""
+    held = load_file(file)
+    save_file({n: w for n, w in held.items() if keep(n)}, file, metadata={"format": "pt"})
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path):
+    """Random ones in their place would be a policy that is just bad, and no error."""
+    tiny(VOCABULARY, seed=1).save(tmp_path / "p")
+    adapted = Policy.load(tmp_path / "p", lora=2)
+    adapted.save(tmp_path / "a")
+    pruned(tmp_path / "a" / "adapter_model.safetensors", lambda name: "up_proj" not in name)
+    with pytest.raises(ValueError, match="must hold all adapters of its model"):
+        Policy.load(tmp_path / "a")
+    pruned(tmp_path / "p" / "model.safetensors", lambda name: "q_proj" not in name)
+    with pytest.raises(ValueError, match=r"without \d+ of them, such as 'model.layers.0.*q_proj"):
+        Policy.load(tmp_path / "p")
+
+
+@pytest.mark.parametrize("written", [b"", b"junk" * 100])
+def test_files_that_are_torn_are_named(tmp_path, written):
+    tiny(VOCABULARY, seed=1).save(tmp_path / "p")
+    (tmp_path / "p" / "model.safetensors").write_bytes(written)
+    with pytest.raises(ValueError, match="must hold a causal language model that transformers"):
+        Policy.load(tmp_path / "p")
+
+
+@pytest.mark.parametrize("template", ["{{ ''.__class__.__mro__ }}", "{{ 1 / 0 }}", "{% if %}"])
+def test_templates_that_fail_are_named(template):
+    made = chatml()
+    made.chat_template = template
+    with pytest.raises(ValueError, match="chat_template must render a conversation"):
+        Template(made)
 
 
 def test_adapters_on_a_model_without_a_place_are_not_saved(tmp_path):

@@ -564,6 +564,17 @@ def test_cards_say_what_was_measured(read_page, folders):
     assert "tokens30k" in said and "time10 min" in said and "updates30" in said
 
 
+def test_numbers_beyond_any_measure_are_left_out(tmp_path):
+    """They would leave no room on an axis for what was measured."""
+
+    def change(row):
+        return {**row, "norm": 1e308 if row["update"] % 2 else -1e308}
+
+    found = runs.read(write_run(tmp_path / "run", updates=4, change=change))
+    assert "<html" in report.page([found])
+    assert all(math.isfinite(value) for _, value in found.series("tokens", "norm"))
+
+
 def test_the_end_of_a_run_is_measured_on_its_own(tmp_path):
     """Not by the tasks that chose the best policy; of one that goes on there is nothing else."""
     whole = runs.read(write_run(tmp_path / "whole", updates=20, finished=True))

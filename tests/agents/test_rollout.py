@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headway
 from headway.agents import rollout as module
-from headway.agents.engine import Engine
+from headway.agents.engine import Engine, Stream
 from headway.agents.rollout import collect
 from headway.agents.tiny import bpe, tiny
 from headway.bench.depot import WORDS, Depot
@@ -243,6 +243,21 @@ def test_turns_that_are_cut_by_their_limit():
                 assert not one.mask[end : end + len(reply)].any()
     assert cut > 3
     assert headway.CUT not in log.actions
+
+
+def test_no_more_is_drawn_than_fits(monkeypatch):
+    """However long a turn may be, nothing is made for tokens that no context has room for."""
+    asked = []
+    real = Stream.draw
+
+    def draw(stream, count):
+        asked.append(count)
+        return real(stream, count)
+
+    monkeypatch.setattr(Stream, "draw", draw)
+    engine = Engine(POLICY, lanes=2, context=32)
+    made = collect(engine, [0], lambda: Talk(turns=2), key=(0,), group=2, turn_tokens=10**9)
+    assert len(made.trajectories) == 2 and max(asked) <= 32
 
 
 def test_a_full_context_ends_the_episode():
