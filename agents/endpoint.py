@@ -10,10 +10,12 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
@@ -36,6 +38,9 @@ WRITABLE = ("json", "hermes")
 
 SAID = 300
 """Characters that a message repeats of what a server said."""
+
+LONGEST = 2**23
+"""Bytes of the longest answer that is read."""
 
 UNREADABLE = "not_json"
 """Stands for all arguments of a call whose arguments are no JSON object, with their text."""
@@ -113,7 +118,7 @@ class Endpoint:
             environment with ``manual=False``, so that nothing explains another way.
         temperature: Of sampling, at least 0; None for what the server takes.
         max_tokens: Most tokens of a turn; None for what the server takes.
-        timeout_s: Seconds that the server may be silent.
+        timeout_s: Seconds that the server may be silent, and that a whole answer may take.
         retries: How often a request is repeated after a lost connection, a timeout, and the states
             408, 409, 429 and 5xx; after a pause that grows, or as long as the server asks for.
         extra: More fields of every request, such as ``{"top_p": 0.9}``; None for one that is sent
@@ -236,6 +241,9 @@ class Endpoint:
                     api_key=self._key or "none",
                     timeout=self.timeout_s,
                     max_retries=self.retries,
+                    http_client=openai.DefaultHttpxClient(
+                        event_hooks={"response": [partial(_limited, self.timeout_s)]}
+                    ),
                 )
             client = self._client
         fields: dict[str, Any] = {
@@ -300,7 +308,7 @@ class Endpoint:
         tries = "1 try" if not self.retries else f"at most {self.retries + 1} tries"
         if isinstance(error, openai.APITimeoutError):
             return self._failed(
-                f"was silent for {self.timeout_s:g} s in {tries}",
+                f"gave no whole answer within {self.timeout_s:g} s in {tries}",
                 "raise timeout_s or lower max_tokens",
             )
         if isinstance(error, openai.APIConnectionError):
@@ -433,6 +441,36 @@ class Conversation:
             actions.append(env.format(name, args))
         self.messages.append({"role": "assistant", "content": text, "tool_calls": spoken})
         return "\n".join(actions)
+
+
+def _limited(seconds: float, response: Any) -> None:
+    """Ends the reading of an answer that drips, or never ends.
+
+    The time limits of the client are for silence only, and it has none for size. What is raised is
+    what it raises itself, so it tries again where it would.
+
+    Args:
+        seconds: From now on.
+        response: Whose body has not been read.
+    """
+    library: Any = import_module(type(response).__module__.partition(".")[0])
+    stream, until, request = response.stream, monotonic() + seconds, response.request
+
+    class Limited(library.SyncByteStream):  # type: ignore[misc]  # of whichever library it is
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for piece in stream:
+                size += len(piece)
+                if size > LONGEST:
+                    raise library.ReadError(f"more than {LONGEST} bytes", request=request)
+                if monotonic() > until:
+                    raise library.ReadTimeout("it drips", request=request)
+                yield piece
+
+        def close(self) -> None:
+            stream.close()
+
+    response.stream = Limited()
 
 
 def _address(url: str) -> tuple[str, list[str]]:

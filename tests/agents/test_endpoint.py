@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, distribution
 
@@ -24,6 +24,7 @@ import headway
 from headway.agents import evaluate
 from headway.agents.endpoint import (
     KEY,
+    LONGEST,
     SAID,
     UNREADABLE,
     Conversation,
@@ -73,7 +74,7 @@ class Server:
                     self.close_connection = True
                     return
                 status, headers, content = found
-                if not isinstance(content, bytes):
+                if not isinstance(content, bytes) and not callable(content):
                     content = json.dumps(content).encode()
                 self.send_response(status)
                 for name, value in {"Content-Type": "application/json", **headers}.items():
@@ -81,6 +82,10 @@ class Server:
                 if "Content-Length" not in headers:
                     self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
+                if callable(content):  # writes until nobody reads any more
+                    with suppress(OSError):
+                        content(self)
+                    content = b""
                 self.wfile.write(content)
                 self.close_connection = "Content-Length" in headers
 
@@ -465,7 +470,9 @@ def test_silence_is_a_failure():
         error, server = failure(lambda request: gate.wait(20) and None, timeout_s=0.2, retries=1)
     finally:
         gate.set()
-    assert "was silent for 0.2 s in at most 2 tries" in str(error) and "timeout_s" in str(error)
+    assert "gave no whole answer within 0.2 s in at most 2 tries" in str(
+        error
+    ) and "timeout_s" in str(error)
     assert len(server.seen) == 2 and not error.lasting
 
 
@@ -643,6 +650,27 @@ def test_the_key_is_hidden_however_it_is_spelt_and_cut(monkeypatch):
             assert key[:6] not in str(error)
         error, _ = failure(lambda request, key=key: fails(401, f"wrong key: {key}"))
         assert key[:6] not in str(error) and "***" in str(error)
+
+
+def test_an_answer_that_drips_is_ended():
+    """Each byte in time, and the whole of it never."""
+
+    def drip(handler):
+        for _ in range(200):
+            handler.wfile.write(b" ")
+            time.sleep(0.05)
+
+    error, _ = failure(lambda request: (200, {"Content-Length": "999999"}, drip), timeout_s=1)
+    assert "gave no whole answer within 1 s in 1 try" in str(error)
+
+
+def test_an_answer_without_an_end_is_ended():
+    def pour(handler):
+        while True:
+            handler.wfile.write(b" " * 2**16)
+
+    error, _ = failure(lambda request: (200, {"Content-Length": str(10**12)}, pour))
+    assert f"more than {LONGEST} bytes" in str(error)
 
 
 def test_a_server_moves_no_cursor():
