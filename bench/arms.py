@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -57,19 +58,18 @@ def _depot(folder: Path) -> None:
 _SMALL = {"action_format": "command", "manual": False}
 """Settings that make few tokens: a policy that was taught by demonstrations knows the tools."""
 
-_SIZES = {"layers": 4, "width": 192, "heads": 6, "ffn": 576, "context": 1024}
+_FIRST = {**_SMALL, "difficulty": 1}
 
 
-def _apps(folder: Path) -> None:
+def _cloned(folder: Path, env: str, context: int) -> None:
     from headway.bench.starts import cloned
 
-    settings = {**_SMALL, "difficulty": 1}
     cloned(
         folder,
-        "headway/Apps-v0",
-        settings,
+        env,
+        _FIRST,
         vocabulary=1024,
-        sizes=_SIZES,
+        sizes={"layers": 4, "width": 192, "heads": 6, "ffn": 576, "context": context},
         episodes=2000,
         steps=500,
         rate=2e-3,
@@ -84,7 +84,7 @@ def _smollm2(folder: Path) -> None:
     taught(
         folder,
         "headway/Apps-v0",
-        {**_SMALL, "difficulty": 1},
+        _FIRST,
         source=packaged(),
         episodes=400,
         steps=100,
@@ -93,23 +93,6 @@ def _smollm2(folder: Path) -> None:
         noise=0.05,
         lora=16,
         save=10,
-    )
-
-
-def _hopsearch(folder: Path) -> None:
-    from headway.bench.starts import cloned
-
-    settings = {**_SMALL, "difficulty": 1}
-    cloned(
-        folder,
-        "headway/HopSearch-v0",
-        settings,
-        vocabulary=1024,
-        sizes={**_SIZES, "context": 2048},
-        episodes=2000,
-        steps=500,
-        rate=2e-3,
-        noise=0.05,
     )
 
 
@@ -132,10 +115,10 @@ WORLDS: Mapping[str, World] = MappingProxyType(
         ),
         "apps": World(
             about="Apps, difficulty 1: a small Llama that has cloned demonstrations",
-            start=_apps,
+            start=partial(_cloned, env="headway/Apps-v0", context=1024),
             settings={
                 "env": "headway/Apps-v0",
-                "environment": {**_SMALL, "difficulty": 1},
+                "environment": _FIRST,
                 "gamma": 0.95,
                 "turn_tokens": 96,
                 "context": 1024,
@@ -147,10 +130,10 @@ WORLDS: Mapping[str, World] = MappingProxyType(
         ),
         "hopsearch": World(
             about="HopSearch, difficulty 1: a small Llama that has cloned demonstrations",
-            start=_hopsearch,
+            start=partial(_cloned, env="headway/HopSearch-v0", context=2048),
             settings={
                 "env": "headway/HopSearch-v0",
-                "environment": {**_SMALL, "difficulty": 1},
+                "environment": _FIRST,
                 "gamma": 0.95,
                 "turn_tokens": 64,
                 "context": 2048,
@@ -165,7 +148,7 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             start=_smollm2,
             settings={
                 "env": "headway/Apps-v0",
-                "environment": {**_SMALL, "difficulty": 1},
+                "environment": _FIRST,
                 "gamma": 0.95,
                 "turn_tokens": 96,
                 "context": 1024,
