@@ -76,7 +76,8 @@ class Learner:
         batch_tokens: Most tokens of a micro-batch, padding included.
         kl_limit: In nats per token.
         temperature: Of sampling; the loss is of the distribution that was sampled from.
-        auxiliary: Weight of a second loss, the cross-entropy of what the tools said; at least 0.
+        auxiliary: Weight of a second loss, the mean cross-entropy of what the tools said, in nats
+            per token; at least 0. It joins updates that have something else to learn.
         turn_tokens: Constant that the loss is divided by, beside the number of trajectories. A
             constant, because to divide by what was sampled would weigh tokens by the length of
             their batch.
@@ -127,16 +128,18 @@ class Learner:
         """
         also = [self.auxiliary > 0.0 and t.scored and bool(t.mask.any()) for t in trajectories]
         worth = [i for i, a in enumerate(advantages) if also[i] or np.any(a)]
-        if not worth:
+        if not any(map(np.any, advantages)):
             # A step without a gradient would let the second moment decay, and the next one jump.
+            # One of the second loss alone would be as long as any: Adam knows no size of a loss.
             return Update(None, None, 0.0, self.rate * self.factor, 0, 0.0)
         self.optimiser.zero_grad(set_to_none=True)
         scale = len(trajectories) * self.turn_tokens
+        told = sum(int(_told(t).sum()) for t, a in zip(trajectories, also, strict=True) if a)
         every = math.ceil(sum(len(trajectories[i].ids) for i in worth) / PROBED)
         probed = set(worth[every // 2 :: every]) or {worth[0]}
         gap, probes = 0.0, []
-        for batch in self._batches(trajectories, advantages, worth):
-            asked = batch.mask | batch.told if self.auxiliary else batch.mask
+        for batch in self._batches(trajectories, advantages, also, worth):
+            asked = batch.mask | batch.told if told else batch.mask
             logp = self.policy.logp(batch.ids, asked, temperature=self.temperature)
             # The learner's own probabilities are the old ones, as this is its first step on the
             # batch; what a sampler of other precision gave only weighs.
@@ -150,8 +153,8 @@ class Learner:
                 normaliser=scale,
                 weights=mismatch(old, batch.logp, batch.mask),
             )
-            if self.auxiliary:
-                loss = loss + auxiliary_loss(logp, self.auxiliary * batch.told, normaliser=scale)
+            if told:
+                loss = loss + auxiliary_loss(logp, self.auxiliary * batch.told, normaliser=told)
             loss.backward()  # type: ignore[no-untyped-call]
             rows = [row for row, i in enumerate(batch.place) if i in probed]
             if rows:
@@ -226,6 +229,7 @@ class Learner:
         self,
         trajectories: Sequence[Trajectory],
         advantages: Sequence[NDArray[np.float32]],
+        also: Sequence[bool],
         worth: Sequence[int],
     ) -> Iterator[_Batch]:
         """Micro-batches of about equal length each."""
@@ -233,7 +237,7 @@ class Learner:
         while order:
             count = max(1, self.batch_tokens // len(trajectories[order[-1]].ids))
             chosen, order = order[-count:], order[:-count]
-            yield _batch(trajectories, advantages, chosen, self.policy.device)
+            yield _batch(trajectories, advantages, also, chosen, self.policy.device)
 
 
 class _Probe(NamedTuple):
@@ -251,7 +255,7 @@ class _Batch(NamedTuple):
         place: (rows,), which trajectories these are.
         ids: (rows, length) int64.
         mask: (rows, length - 1) bool, what was sampled.
-        told: Same shape, what was read after the first turn.
+        told: Same shape, what was read after the first turn, where the second loss is of it.
         logp: Same shape, of what was sampled.
         advantage: Same shape.
     """
@@ -267,6 +271,7 @@ class _Batch(NamedTuple):
 def _batch(
     trajectories: Sequence[Trajectory],
     advantages: Sequence[NDArray[np.float32]],
+    also: Sequence[bool],
     chosen: Sequence[int],
     device: torch.device,
 ) -> _Batch:
@@ -283,10 +288,18 @@ def _batch(
         place=chosen,
         ids=padded([t.ids for t in picked], np.int64),
         mask=padded([t.mask for t in picked], np.bool_)[:, 1:],
-        told=padded([np.maximum.accumulate(t.mask) & ~t.mask for t in picked], np.bool_)[:, 1:],
+        told=padded([_told(t) & also[i] for i, t in zip(chosen, picked, strict=True)], np.bool_)[
+            :, 1:
+        ],
         logp=padded([t.logp for t in picked], np.float32)[:, 1:],
         advantage=padded([advantages[i] for i in chosen], np.float32)[:, 1:],
     )
+
+
+def _told(trajectory: Trajectory) -> NDArray[np.bool_]:
+    """Which tokens were read after the first turn."""
+    found: NDArray[np.bool_] = np.maximum.accumulate(trajectory.mask) & ~trajectory.mask
+    return found
 
 
 def _copied(state: Any) -> Any:

@@ -45,14 +45,14 @@ class Arm:
     about: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     faster: float | None = None
-    worlds: tuple[str, ...] = ("depot", "apps", "hopsearch", "smollm2")
+    worlds: tuple[str, ...] = ("depot", "easy", "apps", "hopsearch", "smollm2")
     against: str = "outcome"
 
 
-def _depot(folder: Path) -> None:
+def _between(folder: Path, share: float) -> None:
     from headway.bench.starts import start
 
-    start(0.1).save(folder)
+    start(share).save(folder)
 
 
 _SMALL = {"action_format": "command", "manual": False}
@@ -96,22 +96,31 @@ def _smollm2(folder: Path) -> None:
     )
 
 
+_HERE = {
+    "env": "headway.bench.depot:Depot",
+    "environment": {"horizon": 8},
+    "gamma": 0.9,
+    "turn_tokens": 4,
+    "context": 96,
+    "rate": 1e-3,
+    "episodes": 256,
+}
+
 WORLDS: Mapping[str, World] = MappingProxyType(
     {
         "depot": World(
             about="the depot: six checks, eight turns, a policy that hardly ever succeeds",
-            start=_depot,
-            settings={
-                "env": "headway.bench.depot:Depot",
-                "environment": {"horizon": 8},
-                "gamma": 0.9,
-                "turn_tokens": 4,
-                "context": 96,
-                "rate": 1e-3,
-                "episodes": 256,
-            },
+            start=partial(_between, share=0.1),
+            settings=_HERE,
             tokens=75_000,
             count=10,
+        ),
+        "easy": World(
+            about="the depot, and a policy that succeeds in one of twenty",
+            start=partial(_between, share=0.5),
+            settings=_HERE,
+            tokens=40_000,
+            count=5,
         ),
         "apps": World(
             about="Apps, difficulty 1: a small Llama that has cloned demonstrations",
@@ -169,7 +178,8 @@ PROGRESS = "progress(c=0.5)"
 
 _CALLS = "headway.bench.depot:CallReward(weight=0.12)"
 _GUESS = "headway.bench.depot:GuessReward(weight=0.3)"
-_DEPOT = ("depot",)
+_LITTLE = "headway.bench.depot:GuessReward(weight=0.02)"
+_DEPOT = ("depot", "easy")
 
 ARMS: Mapping[str, Arm] = MappingProxyType(
     {
@@ -228,6 +238,11 @@ ARMS: Mapping[str, Arm] = MappingProxyType(
         "darkplain": Arm(
             "the same, not divided", {"stack": _GUESS, "credit": "final"}, worlds=_DEPOT
         ),
+        "darkfixed": Arm(
+            "the outcome divided by its deviation, and so little pay that a success outweighs it",
+            {"stack": _LITTLE, "credit": "headway.bench.arms:Beside"},
+            worlds=_DEPOT,
+        ),
         "darkloss": Arm(
             "foreseeing as a second loss, and no pay for it",
             {"stack": "", "credit": "outcome", "auxiliary": 0.1},
@@ -271,3 +286,12 @@ def Z() -> Any:  # named like the statistic
         ("base", "*"), "episode", centre="mean", scale="group_std", members="trajectories"
     )
     return Estimator("z", (summed,), "GRPO (2024) on a sum of rewards")
+
+
+def Beside() -> Any:
+    """The outcome divided by its deviation in the group, and channels as they are beside it."""
+    from headway.agents.credit import Estimator, Term
+
+    outcome = Term(("base",), "episode", centre="mean", scale="group_std", members="trajectories")
+    channels = Term(("*",), "episode", centre="mean", members="trajectories")
+    return Estimator("beside", (outcome, channels), "GRPO (2024), and a sum of rewards")

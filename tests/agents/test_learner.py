@@ -294,33 +294,44 @@ def test_the_second_loss_learns_nothing_from_what_was_not_scored():
     for ended in ("terminated", "died"):
         policy = little()
         made, worth = batch(policy, (12, 9))
-        silent = [np.zeros_like(w) for w in worth]
+        worth[1][:] = 0.0
         made[1].ended = ended
         if ended == "terminated":
             made[1].mask[:-1] = False
             made[1].mask[-1] = True  # nothing was read after its only turn
-        learner(policy, auxiliary=0.3).step(made, silent)
+        learner(policy, auxiliary=0.3).step(made, worth)
         gradients.append([w.grad.clone() for w in policy.learns])
     for one, two in zip(*gradients, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-6)
 
 
-def test_the_second_loss_is_of_what_was_read_after_the_first_turn():
-    """Without any advantage it alone is learnt from."""
+@pytest.mark.parametrize("size", [14, 10_000])
+def test_the_second_loss_is_of_what_was_read_after_the_first_turn(size):
+    """The mean over all micro-batches, beside what the advantages are worth."""
     policy = little()
-    made, worth = batch(policy, (12,))
-    silent = [np.zeros_like(w) for w in worth]
-    (one,) = made
-    logp = policy.model(input_ids=torch.from_numpy(one.ids.astype(np.int64))[None]).logits
-    logp = logp[0].log_softmax(-1)
-    first = int(np.flatnonzero(one.mask)[0])
-    read = [place for place in range(first, len(one.ids)) if not one.mask[place]]
-    assert read
-    want = -0.3 * sum(logp[place - 1, one.ids[place]] for place in read) / 4
-    gradient = torch.autograd.grad(want, policy.learns)
-    learner(policy, auxiliary=0.3).step(made, silent)
-    for weight, wanted in zip(policy.learns, gradient, strict=True):
-        torch.testing.assert_close(weight.grad, wanted, rtol=1e-3, atol=1e-6)
+    made, worth = batch(policy, (12, 9))
+    losses = []
+    for one in made:
+        logits = policy.model(input_ids=torch.from_numpy(one.ids.astype(np.int64))[None]).logits
+        logp = logits[0].log_softmax(-1)
+        first = int(np.flatnonzero(one.mask)[0])
+        read = [place for place in range(first, len(one.ids)) if not one.mask[place]]
+        losses += [-logp[place - 1, one.ids[place]] for place in read]
+    assert len(losses) > 2
+    second = torch.autograd.grad(0.3 * sum(losses) / len(losses), policy.learns)
+    wanted = [a + b for a, b in zip(by_hand(policy, made, worth), second, strict=True)]
+    learner(policy, auxiliary=0.3, batch_tokens=size).step(made, worth)
+    for weight, gradient in zip(policy.learns, wanted, strict=True):
+        torch.testing.assert_close(weight.grad, gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_the_second_loss_alone_is_no_step():
+    """Where no advantage is, it would move the weights as far as any other update."""
+    policy = little()
+    made, worth = batch(policy, (12, 9))
+    before = weights(policy)
+    found = learner(policy, auxiliary=0.3).step(made, [np.zeros_like(w) for w in worth])
+    assert found.norm is None and torch.equal(weights(policy), before)
 
 
 def test_its_state_is_whole():
