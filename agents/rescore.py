@@ -36,8 +36,11 @@ ABSENT = "absent"
 ROUNDING = 1e-9
 """Returns that differ by less are the same."""
 
-PAY = ("reward", "channel ", "raw ", "phi ", "gate ", "credit")
+PAY = frozenset({"reward", "credit", "unmeasured"})
 """What a turn has of the reward layers; under another stack only returns are compared."""
+
+PAID = ("channel ", "raw ", "phi ", "gate ")
+"""Likewise, with a name behind each."""
 
 INSIDE = ("headway.envs.", "headway.wrappers.")
 """Where a file may name environments and layers without being trusted."""
@@ -286,11 +289,11 @@ class _Played:
         )
         found = [*news, *_differences(then, again)]
         if other:
-            found = [one for one in found if not one[1].startswith(PAY)]
+            found = [one for one in found if one[1] not in PAY and not one[1].startswith(PAID)]
             found += [
                 (None, f"return of {name}", a, b)
                 for name, a, b in _changed(*self.returns)
-                if ABSENT in (a, b) or abs(a - b) > ROUNDING
+                if ABSENT in (a, b) or not abs(a - b) <= ROUNDING  # NaN differs
             ]
         self.differences = [Difference(line, was["task_id"] or "", *one) for one in found]
 

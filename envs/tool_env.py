@@ -498,6 +498,7 @@ class ToolEnv(gym.Env[str, str | Cut]):
         return f"Turns left: {self.instance.task.max_turns - self._turn}."
 
     def _info(self, reward: float, verdict: Verdict | None) -> dict[str, Any]:
+        self.outcome = reward
         record = blank(reward)
         if verdict is not None:
             record["verdict"], record["status"] = verdict, verdict.status

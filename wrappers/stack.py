@@ -187,10 +187,18 @@ def channels_of(env: gym.Env[Any, Any]) -> Iterator[tuple[Channel, list[Filter]]
             yield layer, [one for one in layers[place:] if not isinstance(one, Channel)]
 
 
+DEEP = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
+"""What Python's reader raises of a text, however deep, long or odd it is."""
+
+
 def _parts(stack: str) -> Iterator[str]:
     """The texts between the commas that stand in no bracket."""
-    depth, start = 0, 0
+    depth, start, quote = 0, 0, ""
     for place, letter in enumerate(stack):
+        if quote or letter in "'\"":  # a text may hold brackets and commas
+            closes = letter == quote and stack[place - 1] != "\\"
+            quote = "" if closes else quote or letter
+            continue
         depth += (letter in "([{") - (letter in ")]}")
         if letter == "," and depth == 0:
             yield stack[start:place].strip()
@@ -211,12 +219,14 @@ def _layer(text: str) -> tuple[Wrap, dict[str, Any]]:
 
 
 def _arguments(text: str, arguments: str) -> Iterator[tuple[str, Any]]:
+    unread = f"stack has a layer whose arguments cannot be read: {text[:200]!r}"
     try:
         call = ast.parse(f"f({arguments})", mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"stack has a layer whose arguments cannot be read: {text!r}") from error
-    if not isinstance(call, ast.Call):  # brackets that do not match hold two layers together
-        raise ValueError(f"stack has a layer whose arguments cannot be read: {text!r}")
+    except DEEP as error:
+        raise ValueError(unread) from error
+    # Brackets that do not match hold two layers together, or make a call of what is called.
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError(unread)
     if call.args or any(keyword.arg is None for keyword in call.keywords):
         raise ValueError(f"stack takes arguments by name only, as in 'gate(gate=clean)': {text!r}")
     for keyword in call.keywords:
@@ -226,7 +236,7 @@ def _arguments(text: str, arguments: str) -> Iterator[tuple[str, Any]]:
             continue
         try:
             yield keyword.arg, ast.literal_eval(keyword.value)
-        except ValueError as error:
+        except DEEP as error:
             raise ValueError(
-                f"stack takes plain values as arguments, got {keyword.arg} in {text!r}"
+                f"stack takes plain values as arguments, got {keyword.arg} in {text[:200]!r}"
             ) from error

@@ -609,6 +609,38 @@ def test_what_comes_from_no_channel_is_found_in_the_world_of_tools(kind):
     assert not found.as_json()["optimum_preserved"]
 
 
+@pytest.mark.parametrize("stack", ["{tip},potential", "potential,{tip}"])
+def test_what_comes_from_no_channel_is_found_on_either_side_of_a_layer(stack):
+    """A layer around it takes what it pays for the outcome; the world itself knows better."""
+    found = audit(APPS, stack.format(tip=f"{__name__}:tip(kind=late)"), gamma=1.0, tasks=1)
+    verdicts = {channel.name: channel.verdict for channel in found.channels}
+    assert verdicts["potential"] == "bounded" and verdicts[OUTSIDE] in ("farmed", "broken bound")
+    assert not found.sound and not found.preserved
+
+
+class Living(Channel):
+    """A price of every turn that was graded."""
+
+    def begin(self, before):
+        pass
+
+    def step(self, before, after, ended):
+        return -0.001 if after.status == "ok" else 0.0
+
+    def bound(self, gamma):
+        return Bound(-math.inf, 0.0, -0.001, 0.0)
+
+
+def living(env):
+    return ChannelWrapper(env, Living("living"))
+
+
+def test_the_grader_of_the_miniature_is_no_fault_of_the_world():
+    """To make it fail is what saves that price, and is tried there for that very reason."""
+    found = audit(APPS, f"{__name__}:living,turncost", gamma=1.0, tasks=1)
+    assert found.no_verdict == 0 and found.sound
+
+
 @pytest.mark.parametrize("gamma", [pytest.param(0.9, marks=pytest.mark.slow), 1.0])
 @pytest.mark.parametrize("kind", ["Quiet", "Seldom", "Fresh"])
 def test_a_quiet_start_and_turns_taken_hide_no_farm(kind, gamma):

@@ -535,6 +535,33 @@ def test_depths_are_compared_and_told_of_or_lost(changed, depth):
         assert lost.reason == "nested more than 100 levels deep"
 
 
+def test_a_return_that_is_no_number_is_another(changed):
+    """NaN is within no rounding of anything."""
+
+    def change(episode):
+        record(episode)["channels"]["progress"] = math.nan
+
+    found = changed(change, stack="progress(c=0.3),gate", gamma=0.9)
+    (one,) = (one for one in found.differences if one.what == "return of progress")
+    assert math.isnan(one.was) and math.isfinite(one.now) and not found.same
+
+
+def test_a_verdict_that_says_another_status_differs(changed):
+    def change(episode):
+        episode["turns"][-1]["record"]["verdict"]["status"] = "no_verdict"
+
+    assert [one.what for one in changed(change).differences] == ["verdict's status"]
+
+
+def test_what_another_stack_could_not_measure_is_no_difference_of_the_turn(changed):
+    def change(episode):
+        record(episode)["unmeasured"] = {"progress": "why"}
+
+    kinds = {one.what for one in changed(change, stack="progress(c=0.2)", gamma=0.9).differences}
+    assert kinds <= {f"return of {name}" for name in ("base", "progress", "potential")}
+    assert "unmeasured" in {one.what for one in changed(change).differences}
+
+
 def test_amounts_without_a_mean(recorded, tmp_path):
     file = tmp_path / "a.jsonl"
     for (_, episode), amount in zip(episodes(recorded), (math.inf, -math.inf), strict=False):

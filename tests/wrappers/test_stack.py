@@ -197,6 +197,14 @@ def test_filters_bound_what_is_inside_them(Script):
     assert dense(build(Script(), "potential,gate", gamma=1.0), 1.0) == 0.0
 
 
+@pytest.mark.parametrize("name", ["(", "a)b", "a,b", "[", "it\\'s, so"])
+def test_texts_may_hold_brackets_and_commas(name):
+    """What stands in quotes separates nothing."""
+    env = build(Miniature(), f"progress(name='{name}'),gate(gate='clean')", gamma=1.0)
+    ((channel, filters),) = channels_of(env)
+    assert channel.name == name.replace("\\", "") and len(filters) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -207,8 +215,11 @@ def test_filters_bound_what_is_inside_them(Script):
         ("progress(0.5)", "stack takes arguments by name only"),
         ("progress(**{})", "stack takes arguments by name only"),
         ("progress(c=)", "a layer whose arguments cannot be read"),
-        ("progress(name='('),gate(gate='clean')", "a layer whose arguments cannot be read"),
         ("progress(c=1/2)", "stack takes plain values as arguments, got c"),
+        ("progress(c={[]: 1})", "stack takes plain values as arguments, got c"),
+        ("progress(c=0.3)(name='x')", "a layer whose arguments cannot be read"),
+        ("progress(c=" + "-" * 200_000 + "1)", "a layer whose arguments cannot be read"),
+        ("progress(c=" + "(" * 300 + "1" + ")" * 300 + ")", "a layer whose arguments cannot be"),
         ("progress,,gate", "stack must be names like .*, got '' in it"),
         ("progress gate", "stack must be names like"),
         (
