@@ -225,7 +225,8 @@ def audit(
     told(next(stages), tasks + 2)
     small = layered(Miniature(LONG))
     steps = steps_of(small)
-    limited = {name for name, bound in bounds(small, 1.0).items() if bound.high < math.inf}
+    undiscounted = bounds(small, 1.0)
+    limited = {name: bound.high for name, bound in undiscounted.items() if bound.high < math.inf}
     found: list[Farm] = []
     extra: list[Harvest] = []
     for k in steps:
@@ -297,7 +298,11 @@ def _pays(env: gym.Env[Any, Any], done: Play, channel: str | None, gamma: float)
 
 
 def _farmed(
-    env: gym.Env[Any, Any], reset: Mapping[str, Any], k: int, gamma: float, limited: set[str]
+    env: gym.Env[Any, Any],
+    reset: Mapping[str, Any],
+    k: int,
+    gamma: float,
+    limited: Mapping[str, float],
 ) -> tuple[list[Harvest], list[Farm], list[Harvest]]:
     """What farmers get in one task of a new stack, the farms, and what loops get.
 

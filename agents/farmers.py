@@ -29,9 +29,10 @@ import copy
 import json
 import math
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, cycle, pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -401,7 +402,10 @@ def _undo(world: World, action: str) -> str | None:
 
 
 def farms(
-    env: gym.Env[Any, Any], begun: Play, gamma: float, limited: Container[str] = ()
+    env: gym.Env[Any, Any],
+    begun: Play,
+    gamma: float,
+    limited: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[list[Farm], list[Harvest]]:
     """The loops that pay, and the episodes in which loops paid most.
 
@@ -409,7 +413,8 @@ def farms(
         env: A stack that was just reset to the task of ``begun``; it stays as it is.
         begun: Without any action yet.
         gamma: The learner's discount per turn.
-        limited: Channels with a finite bound for undiscounted sums.
+        limited: Channels with a finite bound for undiscounted sums, and that bound. A channel that
+            stays below it has no farm, as whatever it pays comes to an end.
 
     Returns:
         For each channel that has a farm the one that is worth most an action; and for each channel
@@ -434,7 +439,9 @@ def farms(
                 rank = paid if math.isfinite(paid) else math.inf
                 if channel not in most or rank > most[channel][0] + TINY:
                     most[channel] = rank, _whole(begun, here, way, pumped, ending)
-                if not pumped.goes_on(channel, worth, paid, channel in limited):
+                most_of_all = limited.get(channel, -math.inf) + TINY
+                kept = pumped.undiscounted(channel, ending) <= most_of_all
+                if not pumped.goes_on(channel, worth, paid, kept):
                     continue
                 late = worth[len(worth) // 2 :]
                 rate = sum(late) / (len(late) * pumped.length)
@@ -527,6 +534,7 @@ class _Pumped:
         self.length, self.same = len(loop), False
         self.taken: list[str] = []
         self.paid: list[dict[str, float]] = []
+        self.plain: list[dict[str, float]] = []
         stages = [fork(at)]
         while len(self.paid) < most:
             twin = fork(stages[-1])
@@ -536,6 +544,7 @@ class _Pumped:
             stages.append(twin)
             self.same = _memory(twin) == _memory(stages[-2])
             self.paid.append(once.sums)
+            self.plain.append(once.plain)
             self.taken += once.texts
         return stages
 
@@ -553,6 +562,11 @@ class _Pumped:
                 total = paid + step ** len(self.paid) * rest[-1]
                 yield name, ending, worth, total
 
+    def undiscounted(self, channel: str, ending: int) -> float:
+        """What all repetitions and an ending paid, undiscounted."""
+        rest = self.rests[-1][ending].plain.get(channel, 0.0) if self.rests else 0.0
+        return sum(plain.get(channel, 0.0) for plain in self.plain) + rest
+
     def actions(self, ending: int) -> tuple[str, ...]:
         """All repetitions and an ending."""
         rest = self.rests[-1][ending].texts if self.rests else ()
@@ -565,7 +579,8 @@ class _Pumped:
             channel: Whose they are.
             worth: Of each repetition.
             paid: What all of them and the ending paid.
-            limited: Whether the channel declares a finite bound for undiscounted sums.
+            limited: Whether the channel declares a finite bound for undiscounted sums, and has kept
+                it here.
         """
         if len(worth) < 2:
             return False
@@ -579,11 +594,13 @@ class _Turns(NamedTuple):
 
     Attributes:
         sums: Discounted, of ``"base"`` and every channel.
+        plain: Undiscounted, likewise.
         texts: What was played.
         over: Whether the episode is over.
     """
 
     sums: dict[str, float]
+    plain: dict[str, float]
     texts: tuple[str, ...]
     over: bool
 
@@ -609,6 +626,7 @@ def _turns(env: gym.Env[Any, Any], actions: Sequence[str], gamma: float) -> _Tur
     A miniature is cut at the first idle turn of ``OUT``: its episodes may be of any length.
     """
     sums: dict[str, float] = {}
+    plain: dict[str, float] = {}
     texts: list[str] = []
     undo: str | None = None
     queue = list(actions)
@@ -624,6 +642,7 @@ def _turns(env: gym.Env[Any, Any], actions: Sequence[str], gamma: float) -> _Tur
         texts.append(text)
         for name, amount in amounts(env, reward, info["headway"]).items():
             sums[name] = sums.get(name, 0.0) + gamma**t * amount
+            plain[name] = plain.get(name, 0.0) + amount
         if over:
-            return _Turns(sums, tuple(texts), True)
-    return _Turns(sums, tuple(texts), False)
+            return _Turns(sums, plain, tuple(texts), True)
+    return _Turns(sums, plain, tuple(texts), False)

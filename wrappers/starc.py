@@ -49,7 +49,13 @@ def _canonical(reward: ArrayLike, chances: NDArray[Any], gamma: float) -> NDArra
     expected = (chances * rewards).sum(axis=2)
     mean, moves = expected.mean(axis=1), chances.mean(axis=1)
     system = np.eye(len(mean)) - gamma * moves
-    value = np.linalg.lstsq(system, mean, rcond=None)[0]
+    free = np.ones(len(mean), dtype=bool)
+    if gamma == 1.0:
+        # Where several states are left never more, what they are worth is no matter of the others:
+        # without a value of their own the smallest solution would depend on the shaping.
+        free = ~np.isclose(np.diagonal(chances, axis1=0, axis2=2), 1.0).all(axis=0)
+    value = np.zeros(len(mean))
+    value[free] = np.linalg.lstsq(system[np.ix_(free, free)], mean[free], rcond=None)[0]
     if not np.isfinite(expected).all():
         raise ValueError("rewards must be finite")
     size = float(np.abs(expected).max())

@@ -83,7 +83,8 @@ def farmed(stack, gamma, world=None):
     """The farms in a miniature, by channel."""
     env = stacked(stack, gamma, world)
     _, info = env.reset()
-    limited = {name for name, bound in bounds(env, 1.0).items() if bound.high < math.inf}
+    declared = bounds(env, 1.0).items()
+    limited = {name: bound.high for name, bound in declared if bound.high < math.inf}
     found, _ = farms(env, Play(info["task_id"], ()), gamma, limited)
     return {farm.channel: farm for farm in found}
 
@@ -651,6 +652,24 @@ def test_a_quiet_start_and_turns_taken_hide_no_farm(kind, gamma):
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_what_runs_out_is_no_farm_however_late_it_begins(gamma):
     assert farmed(f"{__name__}:planted(kind=Fading)", gamma) == {}
+
+
+class Busy(Quiet):
+    """Pays every turn, counts them, and says that it pays little in all."""
+
+    def pay(self):
+        return 0.02
+
+    def bound(self, gamma):
+        return Bound(0.0, 0.5, 0.0, 0.02)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_a_false_bound_excuses_no_loop(gamma):
+    """Discounted it is never left, so what is paid undiscounted is held against it."""
+    found = audit(APPS, f"{__name__}:planted(kind=Busy)", gamma=gamma, tasks=1)
+    (channel,) = found.channels
+    assert channel.verdict in ("farmed", "broken bound") and not found.sound
 
 
 def test_what_runs_out_is_no_farm_in_apps():

@@ -38,6 +38,19 @@ def test_starc_sees_through_shaping_and_scale(seed, gamma, scale):
     assert starc(one, shaped, chances, gamma) < 1e-8
 
 
+@given(SEEDS, st.sampled_from([0.9, 1.0]), st.integers(1, 3))
+def test_starc_sees_through_shaping_with_several_ends(seed, gamma, ends):
+    """What comes after different ends is nothing, whichever it was."""
+    rng = np.random.default_rng(seed)
+    chances = rng.dirichlet(np.ones(5), (5, 3))
+    one = rng.normal(size=chances.shape)
+    for end in range(5 - ends, 5):
+        chances[end], chances[end, :, end], one[end] = 0.0, 1.0, 0.0
+    phi = np.where(np.arange(5) < 5 - ends, rng.normal(size=5), 0.0)
+    shaped = one + gamma * phi[None, None, :] - phi[:, None, None]
+    assert starc(one, shaped, chances, gamma) < 1e-8
+
+
 @given(SEEDS, st.sampled_from([0.5, 0.9, 1.0]))
 def test_starc_is_a_distance(seed, gamma):
     chances, reward, _ = problem(seed)
