@@ -312,7 +312,7 @@ def make(env: str | Callable[..., gym.Env[Any, Any]], **settings: Any) -> gym.En
         **settings: For the environment.
 
     Raises:
-        TypeError: It does not take the settings.
+        ValueError: It does not take the settings.
         ValueError: A setting is outside its range, or ``env`` names no Domain.
         Error: Of Gymnasium, where nothing is registered under the id.
     """

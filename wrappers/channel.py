@@ -318,16 +318,16 @@ class FilterWrapper(RewardLayer[Filter]):
             measure(record, self._grade)
         if self._hears:
             self.layer.hear(action, obs, info, self.env.get_wrapper_attr)
-        names = record["channels"].keys()
-        before = list(names)
+        count = len(record["channels"])
         self.layer.step(record, "terminated" if terminated else "truncated" if truncated else "no")
-        if before != list(names):
+        channels = record["channels"]
+        if len(channels) != count:
             raise RuntimeError(
-                f"a filter must change what channels pay and not which there are, got {list(names)}"
-                f" from {before} by {type(self.layer).__name__}"
+                "a filter must change what channels pay and not which there are, got "
+                f"{list(channels)} instead of {count} from {type(self.layer).__name__}"
             )
         reward = record["base"]
-        for amount in record["channels"].values():
+        for amount in channels.values():
             reward += amount
         return obs, reward, terminated, truncated, info
 

@@ -301,7 +301,7 @@ def test_bad_arguments_are_named(changed, says):
 )
 def test_what_is_no_agent_and_no_environment(changed, says):
     wanted = {"env": "headway/Apps-v0", "agent": "noop", "episodes": 1, **changed}
-    with pytest.raises(TypeError, match=says):
+    with pytest.raises((TypeError, ValueError), match=says):
         evaluate(**wanted)
 
 

@@ -211,7 +211,7 @@ def test_bad_arguments(Script, kwargs, message):
         (Anneal, {"steps": 0}, "steps must be an int of at least 1, got 0"),
         (Anneal, {"steps": 3, "schedule": "exp"}, "schedule must be one of .*cosine.*, got 'exp'"),
         (S2D, {**SHAPING, "start_at": -1}, "start_at must be an int of at least 0, got -1"),
-        (S2D, {**SHAPING, "start_at": 1, "beta": 0}, r"beta must be a number in \(0, inf\), got 0"),
+        (S2D, {**SHAPING, "start_at": 1, "beta": 0}, r"beta must be a number in \(0, 1e6\], got 0"),
     ],
 )
 def test_bad_arguments_of_transitions(Script, wrapper, kwargs, message):
