@@ -23,7 +23,6 @@ from headway.wrappers import (
     Channel,
     ChannelWrapper,
     Diff,
-    Filter,
     FilterWrapper,
     Gate,
     GatedReward,
@@ -523,38 +522,6 @@ def test_a_channel_of_ones_own(script_id, play):
     assert rewards(play(gym.make(filtered.spec))) == pytest.approx([0.0, -0.01, -0.02])
     assert not channel.keeps_optimum(0.9)
     assert Diff("d", gamma=1, scale=1, terminal="zero", on_truncation="zero").keeps_optimum(1.0)
-
-
-class Renaming(Filter):
-    """Puts what it finds under other names."""
-
-    def __init__(self, change):
-        self.change = change
-
-    def begin(self, record):
-        pass
-
-    def step(self, record, ended):
-        self.change(record["channels"])
-
-    def bound(self, inner, gamma):
-        return inner
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda paid: paid.update(hidden=0.05),
-        lambda paid: paid.clear(),
-    ],
-)
-def test_filters_make_no_channels(script_id, change):
-    """An audit knows the names that layers have: what is paid under others it would not judge."""
-    inner = ProgressReward(gym.make(script_id, phis=[0.0, 0.5, 1.0]), gamma=1.0)
-    env = FilterWrapper(inner, Renaming(change))
-    env.reset()
-    with pytest.raises(RuntimeError, match="instead of 1 from Renaming"):
-        env.step("go")
 
 
 @pytest.mark.parametrize("name", ["base", "(no channel)"])
