@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.agents.placebo import PLACEBOS
+from headway.agents.trajectory import TEMPERATURES
 from headway.arguments import nearest, number, one_of, whole
 
 
@@ -122,7 +123,7 @@ class Config:
 _NUMBERS = {
     "gamma": "(0, 1]",
     "seconds": "(0, inf)",
-    "temperature": "[0.001, 1000]",
+    "temperature": TEMPERATURES,
     "rate": "(0, 1]",
     "kl_limit": "(0, inf)",
     "information": "[0, 1)",

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from headway.agents.decoder import Chunk, chunk, decoder
 from headway.agents.policy import Policy
+from headway.agents.trajectory import TEMPERATURES
 from headway.arguments import number, whole
 
 STRIDE = 8
@@ -282,7 +283,7 @@ class Engine:
         """Adds ``stride`` tokens to each turn that is being written.
 
         Args:
-            temperature: That logits are divided by, in (0, inf).
+            temperature: That logits are divided by, in [0.001, 1000].
             greedy: Take the likeliest token always; log-probabilities are still those of sampling.
 
         Returns:
@@ -292,7 +293,7 @@ class Engine:
             ValueError: ``temperature`` is out of range.
             FloatingPointError: The policy's logits are no numbers; all lanes are empty then.
         """
-        number("temperature", temperature, "(0, inf)")
+        number("temperature", temperature, TEMPERATURES)
         live = sorted(self._turns)
         if not live:
             return {}

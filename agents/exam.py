@@ -76,7 +76,7 @@ def examine(
         gamma: Discount per turn of the returns and the layers.
         on_truncation: Given to every layer that takes it.
         turn_tokens: Most tokens of a turn.
-        temperature: Of sampling, in (0, inf).
+        temperature: Of sampling, in [0.001, 1000].
         greedy: Take the likeliest token always.
         lanes: Episodes at once.
         context: Tokens of the longest episode; None for what the model was made for.

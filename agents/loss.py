@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from headway.agents.trajectory import TEMPERATURES
 from headway.arguments import number, one_of, whole
 
 FAR = 20.0
@@ -189,7 +190,7 @@ def token_logp(
         hidden: (n, width), the state that each token was sampled from.
         head: Of the model.
         ids: (n,) int64, the tokens.
-        temperature: That logits are divided by, in (0, inf): the sampler's.
+        temperature: That logits are divided by, in [0.001, 1000]: the sampler's.
         rows: At least 1.
 
     Returns:
@@ -198,7 +199,7 @@ def token_logp(
     Raises:
         ValueError: Lengths differ, or an argument is outside its range.
     """
-    temperature = number("temperature", temperature, "(0, inf)")
+    temperature = number("temperature", temperature, TEMPERATURES)
 
     def part(hidden: Tensor, ids: Tensor) -> Tensor:
         logits = head(hidden).float() / temperature

@@ -315,7 +315,7 @@ class Policy:
         Args:
             ids: (rows, length) int64, padded on the right with any id.
             mask: (rows, length - 1) bool; column j asks for the token in column j + 1 of ``ids``.
-            temperature: That the logits are divided by, in (0, inf).
+            temperature: That the logits are divided by, in [0.001, 1000].
 
         Returns:
             (rows, length - 1) float32, at most 0, in nats; 0 where ``mask`` is False.

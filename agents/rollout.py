@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headway.agents.engine import Engine, Stream, Written
 from headway.agents.policy import Policy
 from headway.agents.probe import Live, Probe, looking, shifted
-from headway.agents.trajectory import Trajectory, Turn, told
+from headway.agents.trajectory import TEMPERATURES, Trajectory, Turn, told
 from headway.arguments import number, whole
 from headway.envs.box import SandboxDied
 from headway.envs.fork import fork
@@ -170,7 +170,7 @@ def collect(
         group: Trajectories of a task, at least 1.
         turn_tokens: Most tokens of a turn, at least 1.
         episode_tokens: Most tokens that an episode samples, at least 1; None for what fits.
-        temperature: In (0, inf).
+        temperature: In [0.001, 1000].
         greedy: Take the likeliest token always.
         probe: Adds a channel that pays information gain.
         continuations: How often the rest of an episode is played from each state on its way, to
@@ -193,7 +193,7 @@ def collect(
         episode_tokens=whole(
             "episode_tokens", engine.context if episode_tokens is None else episode_tokens, 1
         ),
-        temperature=number("temperature", temperature, "(0, inf)"),
+        temperature=number("temperature", temperature, TEMPERATURES),
         greedy=greedy,
         probe=probe,
         continuations=whole("continuations", continuations, 0),

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from headway.verifiers import Record
 
+TEMPERATURES = "[0.001, 1000]"
+"""Of sampling; beyond that logits are no numbers, or all alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:

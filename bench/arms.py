@@ -106,6 +106,8 @@ _HERE = {
     "episodes": 256,
 }
 
+_TOOLS = {"environment": _FIRST, "gamma": 0.95, "rate": 1e-4}
+
 WORLDS: Mapping[str, World] = MappingProxyType(
     {
         "depot": World(
@@ -126,12 +128,10 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             about="Apps, difficulty 1: a small Llama that has cloned demonstrations",
             start=partial(_cloned, env="headway/Apps-v0", context=1024),
             settings={
+                **_TOOLS,
                 "env": "headway/Apps-v0",
-                "environment": _FIRST,
-                "gamma": 0.95,
                 "turn_tokens": 96,
                 "context": 1024,
-                "rate": 1e-4,
                 "episodes": 200,
             },
             tokens=200_000,
@@ -141,12 +141,10 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             about="HopSearch, difficulty 1: a small Llama that has cloned demonstrations",
             start=partial(_cloned, env="headway/HopSearch-v0", context=2048),
             settings={
+                **_TOOLS,
                 "env": "headway/HopSearch-v0",
-                "environment": _FIRST,
-                "gamma": 0.95,
                 "turn_tokens": 64,
                 "context": 2048,
-                "rate": 1e-4,
                 "episodes": 200,
             },
             tokens=150_000,
@@ -156,12 +154,10 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             about="Apps, difficulty 1: adapters of SmolLM2-135M that have cloned demonstrations",
             start=_smollm2,
             settings={
+                **_TOOLS,
                 "env": "headway/Apps-v0",
-                "environment": _FIRST,
-                "gamma": 0.95,
                 "turn_tokens": 96,
                 "context": 1024,
-                "rate": 1e-4,
                 "groups": 4,
                 "size": 4,
                 "lanes": 16,

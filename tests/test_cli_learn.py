@@ -202,7 +202,7 @@ def test_exams_are_of_the_tasks_of_their_seeds(policy):
     names = [f"Depot-v0/8/{seed}" for seed in (5, 5, 6, 6, 7, 7)]
     assert [episode.task_id for episode in greedy.played] == names
     assert greedy.played[::2] == greedy.played[1::2]
-    assert examine(loaded, depot, temperature=1e-4, **asked).played == greedy.played
+    assert examine(loaded, depot, temperature=1e-3, **asked).played == greedy.played
     drawn = examine(loaded, depot, **asked).played
     assert drawn != greedy.played and drawn[::2] != drawn[1::2]
 

@@ -525,7 +525,10 @@ def busy():
         (lambda e: e.score({0: ([3, 4], 1)}), "lane 0, in a turn"),
         (lambda e: (e.feed({1: [3]}), e.score({1: ([3, 4], 0)})), "not the first are asked for"),
         (lambda e: e.score({1: ([3], 1)}), "not the first are asked for"),
-        (lambda e: e.step(temperature=0.0), r"temperature must be a number in \(0, inf\), got 0"),
+        (
+            lambda e: e.step(temperature=0.0),
+            r"temperature must be a number in \[0.001, 1000\], got 0",
+        ),
     ],
 )
 def test_what_lanes_refuse(act, message):

@@ -525,7 +525,7 @@ class Ungraded(Foreign):
         (Talk, {"group": 0}, ValueError, "group must be an int of at least 1, got 0"),
         (Talk, {"turn_tokens": 0}, ValueError, "turn_tokens must be an int of at least 1"),
         (Talk, {"episode_tokens": 0}, ValueError, "episode_tokens must be an int of at least 1"),
-        (Talk, {"temperature": 0.0}, ValueError, r"temperature must be a number in \(0, inf\)"),
+        (Talk, {"temperature": 1e-300}, ValueError, r"temperature must be a number in \[0.001"),
         (Talk, {"continuations": -1}, ValueError, "continuations must be an int of at least 0"),
     ],
 )
